@@ -80,3 +80,7 @@ class Wait(Value):
             return self.ask.callback.until
         seconds = self.ask.policy.timeout_s if isinstance(self.ask, AskApproval) else self.ask.timeout_s
         return None if seconds is None else self.since + timedelta(seconds=seconds)
+
+    def late(self, at: datetime) -> bool:
+        """Whether an answer at this time comes after the timeout, whose alarm may be late."""
+        return self.timeout_at is not None and at >= self.timeout_at

@@ -4,7 +4,19 @@ from typing import Any
 
 import pytest
 
-from refold import Content, Ctx, DefinitionError, SkillOutcome, Status, Step, TaskState, Transition, table, tool
+from refold import (
+    Content,
+    Ctx,
+    DefinitionError,
+    SkillOutcome,
+    Status,
+    Step,
+    TaskState,
+    Transition,
+    UserMessage,
+    table,
+    tool,
+)
 from refold.core.fold.wanted import wanted
 from refold.testing import check_laws
 from tests.core.byhand import ByHand, busy, result
@@ -90,6 +102,53 @@ def test_results_have_the_names_of_what_was_called(cut: bool) -> None:
     task.say("now", early="interrupt")
 
     assert task.said == ["one, two, three"]
+
+
+@BOTH
+def test_an_answer_is_handed_on_as_its_value(cut: bool) -> None:
+    """
+    The step that receives the message takes the answer to a question as a value of the type asked for, or as text.
+    """
+
+    async def ask(ctx: Ctx, content: Content) -> Transition:
+        await ctx.gather(ctx.ask("size", "How long?", expect=int), ctx.ask("tone", "Which tone?"))
+        await ctx.sleep(60, id="rest")
+        return ctx.complete()
+
+    async def tell(ctx: Ctx, content: Content, size: int = 0, tone: str = "") -> Transition:
+        return ctx.complete(f"{size + 1}, {tone}")
+
+    task = begun(cut, table("asks", Step("ask", ask).start().on_interrupt("tell"), Step("tell", tell)))
+    task.feed(UserMessage(content=Content.from_data(3), slot="size"))
+    task.say("warm", slot="tone")
+
+    task.say("now", early="interrupt")
+
+    assert task.said[-1] == "4, warm"
+
+
+@BOTH
+def test_the_newest_result_of_a_name_is_handed_on(cut: bool) -> None:
+    """
+    A call that has no result yet does not hide the result that an earlier call of its name has had.
+    """
+
+    async def improve(ctx: Ctx, content: Content) -> Transition:
+        draft = content.text
+        for _ in range(3):
+            draft = await ctx.llm("draft", "Better.", draft)
+        return ctx.complete(draft)
+
+    async def tell(ctx: Ctx, content: Content, draft: str = "nothing") -> Transition:
+        return ctx.complete(draft)
+
+    task = begun(cut, table("improves", Step("improve", improve).start().on_interrupt("tell"), Step("tell", tell)))
+    task.give("draft", "one")
+    task.give("draft", "two")
+
+    task.say("now", early="interrupt")
+
+    assert task.said == ["two"]
 
 
 @BOTH

@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any, Literal
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from pydantic import BaseModel, Field, JsonValue
 
 from refold import (
@@ -26,6 +26,7 @@ from refold import (
     Transition,
     UserMessage,
     flow_skill,
+    skill_of,
     step,
     table,
     tool,
@@ -33,8 +34,8 @@ from refold import (
 from refold.core.events import BackoffOver, CancelRequested, Event
 from refold.core.retry_policy import Failure, FailureKind
 from refold.testing import LawBroken, check_laws
-from refold.testing.laws import check_history
-from refold.testing.strategies import Happening
+from refold.testing.laws import check_history, check_lineage
+from refold.testing.strategies import Happening, Life, lineages
 from workflows.hello import Hello
 from workflows.research_loop import ResearchLoop
 from workflows.research_loop_steps import ResearchLoopSteps
@@ -448,7 +449,7 @@ class SideBySide:
 
 @flow_skill(id="races")
 class Races:
-    """A question with a timeout, a gate, a model and a timer in a race, over and over; and effects to compensate."""
+    """A question with a timeout, a gate and a timer in a race, over and over; models too; and effects to compensate."""
 
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content, rounds: int = 0) -> Transition:
@@ -457,10 +458,10 @@ class Races:
             ctx.ask("q", "?", timeout_s=60),
             ctx.sleep(30),
             ctx.approve("g", "?", policy=ANYBODY),
-            ctx.llm("m"),
         ]
         try:
             index, _ = await ctx.first(*calls)
+            await ctx.first(ctx.llm("m"), ctx.sleep(30))
         except CommandError as error:
             return ctx.fail(error.failure.type)
         if rounds == 2:
@@ -470,6 +471,27 @@ class Races:
     @step(resume_from="begin")
     async def last(self, ctx: Ctx, content: Content | None) -> Transition:
         return ctx.complete("nobody" if content is None else content.text)
+
+
+@flow_skill(id="catches", retry=RetryPolicy(max_retries=1))
+class Catches:
+    """Catches each failure of what it gathers, races and runs in parallel."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        policy = GatePolicy(on_denied="continue", on_timeout="continue", timeout_s=60)
+        late = await self.caught(ctx.gather(ctx.ask("a", "?", timeout_s=60), ctx.approve("g", "?", policy=policy)))
+        won = await self.caught(ctx.first(ctx.llm("x"), ctx.llm("y"), ctx.llm("z"), ctx.sleep(600)))
+        branches = (self.caught(ctx.ask("b", "?", timeout_s=60)), self.caught(ctx.ask("c", "?", timeout_s=90)))
+        both = await ctx.parallel(*branches, self.caught(ctx.gather(ctx.llm("v"), ctx.llm("w"))))
+        return ctx.complete(" ".join([late, won, *both]))
+
+    async def caught(self, asked: Any) -> str:
+        try:
+            await asked
+        except CommandError as error:
+            return error.failure.type
+        return "ok"
 
 
 class Nags(BaseModel):
@@ -534,6 +556,23 @@ def test_the_laws_hold(skill: Any, more: dict[str, Any], examples: int) -> None:
     For what is shipped, and for skills made to be hard.
     """
     check_laws(skill, max_examples=examples, **more)
+
+
+@pytest.mark.parametrize(
+    "examples", [pytest.param(60, id="some"), pytest.param(600, id="many", marks=pytest.mark.sweep)]
+)
+def test_no_failure_is_raised_where_it_cannot_be_caught(examples: int) -> None:
+    """
+    No command's failure ends a skill that catches what its awaits raise, in whatever order outcomes come.
+    """
+
+    @settings(max_examples=4 * examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(lives=lineages(skill_of(Catches), max_events=30))
+    def law(lives: list[Life]) -> None:
+        for journal in check_lineage(Catches, lives):
+            assert [entry.reason for entry in journal if entry.cause is not None] == []
+
+    law()
 
 
 def test_the_laws_hold_for_a_task_that_is_canceled_during_a_probe() -> None:

@@ -7,7 +7,7 @@ import pytest
 from refold import CommandError, Content, Ctx, DecisionMade, GatePolicy, Status, Step, TaskState, Transition, table
 from refold.core.fold.wanted import wanted
 from refold.testing import check_laws
-from tests.core.byhand import ByHand, result
+from tests.core.byhand import ByHand, busy, result
 from tests.core.fold.test_failures import charge
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
@@ -147,12 +147,67 @@ def test_the_failure_that_comes_first_is_raised() -> None:
     assert (task.status, task.said, task.alarms) == (Status.COMPLETED, ["draft failed"], [])
 
 
+@BOTH
+def test_a_failure_that_lost_its_race_fails_nothing(cut: bool) -> None:
+    """
+    A call that failed while another one was in backoff loses to the call that had a result, as if it had not failed.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        _, won = await ctx.first(ctx.llm("a"), ctx.llm("b"), ctx.llm("c"))
+        return ctx.complete(f"{won}, {await ctx.llm('polish')}")
+
+    task = ByHand(skill(begin), cut=cut)
+    task.say()
+    task.fail("a", busy())
+    task.give("b", "good")
+    task.fail("c")
+
+    task.ring("a")
+    assert (task.out, task.task.held) == (["polish"], ())
+    task.give("polish", "better")
+
+    assert (task.status, task.said) == (Status.COMPLETED, ["good, better"])
+    assert task.folded() == task.task
+
+
+@BOTH
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "parallel"])
+def test_a_question_that_lost_can_be_raced_again(beside: bool, cut: bool) -> None:
+    """
+    The same call, awaited again, asks anew; in `ctx.parallel`, too, where its timer does not keep it from being asked.
+    """
+
+    async def ask(ctx: Ctx) -> str:
+        asked = ctx.ask("size", "Which size?")
+        for number in range(3):
+            index, answer = await ctx.first(asked, ctx.sleep(60, id=f"nag{number}"))
+            if index == 0:
+                return str(answer.text)
+        return (await asked).text
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.parallel(ask(ctx)))[0] if beside else await ask(ctx))
+
+    task = ByHand(skill(begin), cut=cut)
+    task.say()
+    for number in range(3):
+        assert task.waiting == ["size"]
+        assert task.ring(f"nag{number}").closed == (task.journal[number].commands[beside].invocation_id,)
+    task.say("large")
+
+    assert (task.status, task.said[-1]) == (Status.COMPLETED, "large")
+    assert task.folded() == task.task
+
+
 @pytest.mark.parametrize(
     ("calls", "why"),
     [
         pytest.param(lambda ctx: [], "one call at least", id="none"),
         pytest.param(lambda ctx: [ctx.tool("pay"), ctx.sleep(5)], "cannot race 'pay', a tool", id="an effect"),
         pytest.param(lambda ctx: [5], "first takes calls of ctx", id="no call"),
+        pytest.param(lambda ctx: [ctx.ask("q", "?"), ctx.llm("m")], "sends no model calls", id="question and model"),
+        pytest.param(lambda ctx: [ctx.llm("m"), ctx.approve("g", "?")], "sends no model calls", id="gate and model"),
     ],
 )
 def test_what_cannot_be_raced_is_named(calls: Any, why: str) -> None:
@@ -238,7 +293,8 @@ def test_the_laws_hold() -> None:
     """
 
     async def begin(ctx: Ctx, content: Content) -> Transition:
-        index, _ = await ctx.first(ctx.ask("size", "Size?"), ctx.sleep(60), ctx.llm("guess"))
+        index, _ = await ctx.first(ctx.ask("size", "Size?"), ctx.sleep(60))
+        await ctx.first(ctx.sleep(60), ctx.llm("guess"))
         gate = ctx.approve("ok", "Sure?", policy=GatePolicy(on_denied="continue", on_timeout="continue"))
         other, _ = await ctx.first(gate, ctx.ask("else", "Or else?", timeout_s=30))
         await ctx.parallel(one(ctx), two(ctx))

@@ -1,5 +1,7 @@
 """Driving a step again, from its record and receipts, changes nothing; changed code is found out."""
 
+import gc
+import sys
 from datetime import datetime
 from typing import Any
 
@@ -133,6 +135,57 @@ def test_changed_code_under_a_running_task_is_named(changed: Any, asked: str) ->
     assert "where the journal holds llm:a:" in task.reason
     assert "put the new path behind `if ctx.patched(...)`" in task.reason
     assert entry.commands == ()
+
+
+async def asks_in_the_end(ctx: Ctx) -> Transition:
+    try:
+        await ctx.llm("a", "Prompt two.")
+    finally:
+        await ctx.tool(price_of, item="tea")
+    return ctx.complete()
+
+
+async def asks_in_the_end_of_a_branch(ctx: Ctx) -> Transition:
+    await ctx.parallel(asks_in_the_end(ctx))
+    return ctx.complete()
+
+
+@pytest.mark.parametrize("changed", [asks_in_the_end, asks_in_the_end_of_a_branch])
+def test_a_step_that_awaits_as_it_is_closed_is_named(changed: Any) -> None:
+    """
+    A `finally` that awaits does not hide that the code changed.
+    """
+    code = [asks_a]
+    task = ByHand(changing(code), cut=True)
+    task.say()
+    code[0] = changed
+
+    task.give("a", "x")
+
+    assert task.reason.startswith("step 'begin' asked for llm:a:")
+
+
+@pytest.mark.parametrize("end", ["canceled", "cut", "collected"])
+def test_a_step_that_awaits_as_it_is_closed_is_dropped_in_silence(end: str) -> None:
+    """
+    Python reports nothing on stderr, whether the task ends, its cache is dropped or the collector finds both.
+    """
+    unraised: list[Any] = []
+    hook, sys.unraisablehook = sys.unraisablehook, unraised.append
+    try:
+        task = ByHand(one_step(asks_in_the_end), cut=end == "cut")
+        task.say()
+        task.give("a", "x")
+        if end == "collected":
+            task.live.decoded = (None, task.live)
+        else:
+            task.cancel()
+        del task
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+
+    assert unraised == []
 
 
 def test_a_step_that_was_taken_away_is_named() -> None:

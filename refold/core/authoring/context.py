@@ -351,10 +351,11 @@ class Ctx:
             index, answer = await ctx.first(ctx.ask("size", "Which size?"), ctx.sleep(3600))
 
         Only timers, questions, gates and model calls can be raced: of another effect that loses it would not be known
-        whether it took place. If several calls have completed, the first in the order of the arguments wins.
+        whether it took place. A paused task sends no model calls, so none is raced with a question or gate. If several
+        calls have completed, the first in the order of the arguments wins.
 
         Raises:
-            SkillError: There is no call, or one that cannot be raced.
+            SkillError: There is no call, or there are calls that cannot be raced.
             CommandError: Raised by the await: the call that won has failed.
         """
         _tell_apart("first", calls)
@@ -366,6 +367,12 @@ class Ctx:
                     f"first cannot race {call.command.id!r}, a {call.command.kind}: if it lost, nobody could say "
                     "whether it takes place; race timers, questions, gates and model calls"
                 )
+        kinds = {call.command.kind for call in calls}
+        if "llm" in kinds and kinds & {"ask", "approval"}:
+            raise SkillError(
+                "first cannot race a model call with a question or gate: that pauses the task, and a paused task sends "
+                "no model calls; race either with a timer, or await one after the other"
+            )
         return First(calls)
 
     def parallel(self, *runs: Coroutine[Any, Any, T], limit: int | None = None) -> Parallel[T]:

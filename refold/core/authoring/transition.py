@@ -74,7 +74,7 @@ class Transition:
         ignored: The skill ignores this event.
         enters: The step to enter next (set by `goto`).
         resume: The payload for the step that receives the awaited reply (set by `Ctx.await_input`).
-        withdraws: Ids of questions to close and commands to cancel, which lost a race (set by the step styles).
+        withdraws: Ids of questions and commands that lost a race, or whose await is over (set by the step styles).
         forgets: The skill reads no receipt recorded so far again (set by the styles).
         uncaught: The error that ends the task, such as a command's failure (set by the step styles).
         writes: Changes to the state of the skill's contract (set by `patch`).

@@ -133,6 +133,7 @@ def _taken(draft: Draft) -> tuple[Snapshot, Entry]:
         outcome = draft.outcome()
     if (watch := watcher.get()) is not None:
         watch(draft)
+    draft.live = None  # else a step that is dropped would wait for the collector of cycles, which closes it with noise
     return outcome
 
 

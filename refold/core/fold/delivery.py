@@ -6,8 +6,8 @@ the skill with one event after the other while the task is running.
 
 from __future__ import annotations
 
+import re
 import sysconfig
-from collections import deque
 from collections.abc import Iterable, Sequence
 from traceback import walk_tb
 
@@ -35,25 +35,24 @@ def settle(draft: Draft, events: Iterable[Event] = ()) -> None:
         events: The new events, oldest first.
     """
     _decide_redone(draft)
-    fresh = deque(_deliverable(draft, events))
+    fresh = tuple(_deliverable(draft, events))
     if draft.lifecycle in TERMINAL:
         return
     adopt_new_outcomes(draft)
     if draft.lifecycle is not TaskState.RUNNING or draft.redoing:
         draft.hold(*fresh)
         return
-    fresh.extend(draft.held)
     held_before = len(draft.held)
-    while fresh and draft.lifecycle is TaskState.RUNNING:
-        event = fresh.popleft()
+    draft.held = (*fresh, *draft.held)
+    while draft.held and draft.lifecycle is TaskState.RUNNING:
+        event, draft.held = draft.held[0], draft.held[1:]
         if isinstance(event, CommandFailed):
             act_on_failure(draft, event)
         else:
             _call(draft, event)
     if draft.lifecycle in TERMINAL:
         return
-    draft.held = tuple(fresh)
-    draft.was_held = len(fresh) > held_before
+    draft.was_held = len(draft.held) > held_before
     if draft.lifecycle is TaskState.RUNNING and all(one.background for one in draft.pending.values()):
         ending.end(draft, Ending.FAILED, _stalled(draft))
 
@@ -272,7 +271,7 @@ def _check_threads(draft: Draft, commands: Sequence[Command]) -> None:
 
 # --- exceptions in the skill's code
 
-_STDLIB = sysconfig.get_path("stdlib")
+_LIBRARY = re.compile(f"site-packages|^{re.escape(sysconfig.get_path('stdlib'))}|^<frozen")
 
 
 def _of_author(error: BaseException) -> bool:
@@ -291,10 +290,6 @@ def _places(error: BaseException) -> tuple[str, str]:
     """
     walked = [(frame.f_code, str(frame.f_globals.get("__name__")), at) for frame, at in walk_tb(error.__traceback__)]
     frames = [one for one in walked if not one[1].startswith("refold.core.")]
-    own = [one for one in frames if not _of_library(one[0].co_filename)]
+    own = [one for one in frames if not _LIBRARY.search(one[0].co_filename)]
     code, module, line = (own or frames or walked)[-1]
     return f"at {module} in {code.co_name}", f"{code.co_filename}:{line}"
-
-
-def _of_library(file: str) -> bool:
-    return "site-packages" in file or file.startswith((_STDLIB, "<frozen"))

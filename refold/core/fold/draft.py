@@ -202,16 +202,14 @@ class Draft:
     # --- outcomes
 
     def withdraw(self, ids: Sequence[str]) -> None:
-        """Close questions and drop commands that lost a race, with their reminders and held outcomes."""
-        if not ids:
+        """Close questions and drop commands that nobody awaits any more, with their reminders and held outcomes."""
+        if not (gone := set(ids)):
             return
-        reminders = [
-            id for id, one in self.pending.items() if isinstance(one.command, Notify) and one.command.gate in ids
-        ]
-        for id in (*ids, *reminders):
-            self.pending.pop(id, None)
-        self.waits = tuple(wait for wait in self.waits if wait.gate not in ids)
-        self.held = tuple(event for event in self.held if _answers(event) not in ids)
+        for id, one in list(self.pending.items()):
+            if id in gone or (isinstance(one.command, Notify) and one.command.gate in gone):
+                del self.pending[id]
+        self.waits = tuple(wait for wait in self.waits if wait.gate not in gone)
+        self.held = tuple(event for event in self.held if _answers(event) not in gone)
 
     def hold(self, *events: Event) -> None:
         """Hold events until the task runs again."""
@@ -338,11 +336,7 @@ def to_undo(id: str, command: CallTool, undo: Undo, result: JsonValue) -> Compen
     known = {**command.args, "result": result}
     args = {name: known[name] for name in undo.takes if name in known}
     undoes = Undoes(
-        tool=command.name,
-        invocation_id=id,
-        key=command.key,
-        key_scope=command.key_scope,
-        result=result_hash(result),
+        tool=command.name, invocation_id=id, key=command.key, key_scope=command.key_scope, result=result_hash(result)
     )
     undoing = CallTool(id=f"undo {command.id}", name=undo.name, args=args, queue=command.queue, undoes=undoes)
     return Compensable(invocation_id=id, command=command, undo=undoing)

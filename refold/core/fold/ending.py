@@ -38,7 +38,9 @@ def end(draft: Draft, ending: Ending, reason: str, event: TaskEvent | None = Non
         draft.move(event or _ENDED_BY[ending])
     draft.changes["ending"] = ending
     if draft.killed_by is None and ending is not Ending.COMPLETED:
-        draft.changes["unraised"] = _unraised(draft)
+        # Failures that the skill's current await has received and not raised.
+        kept = ((id, draft.receipts.get(id)) for id in draft.skill.awaiting(draft.state))
+        draft.changes["unraised"] = tuple(id for id, one in kept if one and one.status is ReceiptStatus.ERROR)
     if ending is Ending.COMPLETED:
         draft.done = ()
     else:
@@ -60,12 +62,6 @@ def end_by_failure(draft: Draft, error: CommandError) -> None:
         end(draft, Ending.FAILED, f"{error} (no retry left)", TaskEvent.MAX_RETRIES_EXCEEDED)
     else:
         end(draft, Ending.FAILED, str(error))
-
-
-def _unraised(draft: Draft) -> tuple[str, ...]:
-    """Ids of the commands whose failures the skill's current await has received and not raised."""
-    kept = ((id, draft.receipts.get(id)) for id in draft.skill.awaiting(draft.state))
-    return tuple(id for id, receipt in kept if receipt is not None and receipt.status is ReceiptStatus.ERROR)
 
 
 def crash(draft: Draft, bug: Exception) -> None:
@@ -91,7 +87,7 @@ def _drop_commands(draft: Draft, ending: Ending) -> None:
     failed = {event.invocation_id: event for event in draft.held if isinstance(event, CommandFailed)}
     kept = {}
     for id, one in draft.pending.items():
-        if isinstance(one.command, CallTool) and one.blocked and one.due_at is None:
+        if isinstance(one.command, CallTool) and one.blocked and (one.due_at is None or one.looks):
             draft.notes.append(f"NOT known whether {one.command.id} took place: {one.failure}")
         if ending is Ending.COMPLETED:
             continue

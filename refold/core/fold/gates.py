@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from refold.core.commands import AskApproval, Notify
+from refold.core.commands import AskApproval
 from refold.core.events import Event
 from refold.core.fold import ending, questions
 from refold.core.fold.draft import Draft, notification
@@ -104,8 +104,7 @@ def decided(draft: Draft, decision: DecisionMade) -> Sequence[Event]:
     ask = wait.ask
     assert isinstance(ask, AskApproval)
     decision = as_kept(decision, ask)
-    if wait.timeout_at is not None and draft.at >= wait.timeout_at:
-        # The timeout's alarm is late, as after an outage; the decision counts as made after the timeout.
+    if wait.late(draft.at):  # after an outage; the decision counts as made after the timeout
         timed_out(draft, decision.gate)
         ending.record_late_grant(draft, decision)
         return []
@@ -118,7 +117,6 @@ def decided(draft: Draft, decision: DecisionMade) -> Sequence[Event]:
         draft.waits = tuple(after if one is wait else one for one in draft.waits)
         draft.notes.append(f"{ask.slot}: {len(grants)} of {ask.policy.needed} grants")
         return []
-    _drop_reminder(draft, wait)
     if not decision.approved and ask.policy.on_denied == "fail":
         comment = f": {decision.comment}" if decision.comment else ""
         reason = f"{APPROVAL_DENIED} by {decision.approver}{comment}"
@@ -152,7 +150,6 @@ def timed_out(draft: Draft, gate: str) -> Sequence[Event]:
     """
     wait = _wait(draft, gate)
     ask = wait.ask
-    _drop_reminder(draft, wait)
     if not isinstance(ask, AskApproval):
         return questions.timed_out(draft, wait, ask.timeout_s)
     policy = ask.policy
@@ -164,12 +161,6 @@ def timed_out(draft: Draft, gate: str) -> Sequence[Event]:
         draft.changes["grace"] = Grace(gate=gate, until=until, policy=policy, **seen)
     ending.end(draft, Ending.FAILED, APPROVAL_TIMEOUT, TaskEvent.TIMEOUT)
     return []
-
-
-def _drop_reminder(draft: Draft, wait: Wait) -> None:
-    for id, pending in list(draft.pending.items()):
-        if isinstance(pending.command, Notify) and pending.command.gate == wait.gate:
-            del draft.pending[id]
 
 
 def _wait(draft: Draft, gate: str) -> Wait:

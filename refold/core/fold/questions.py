@@ -32,9 +32,7 @@ def take_message(draft: Draft, message: UserMessage) -> Sequence[Event]:
     if draft.lifecycle is TaskState.PLANNED:
         draft.move(TaskEvent.START)
         return [message]
-    asked = [wait for wait in draft.base.open_waits if isinstance(wait.ask, AskUser)]
-    wait = next((wait for wait in asked if answers(message, wait)), None)
-    if wait is None:
+    if (wait := _asked(draft, draft.base.open_waits, message)) is None:
         draft.early = (*draft.early, message)
         return []
     return _answer(draft, wait, message)
@@ -58,7 +56,7 @@ def closed(draft: Draft, wait: Wait, outcome: UserMessage | DecisionMade | Comma
         was paused, oldest first; otherwise nothing, except that the outcome of a raced question is delivered at once,
         unless compensated effects are still to be performed again.
     """
-    draft.waits = tuple(one for one in draft.waits if one.gate != wait.gate)
+    draft.withdraw((wait.gate,))
     if draft.waits and wait.ask.raced and not draft.redoing:
         return [outcome]
     if draft.waits:
@@ -71,9 +69,8 @@ def closed(draft: Draft, wait: Wait, outcome: UserMessage | DecisionMade | Comma
 
 
 def _of_question(draft: Draft, event: Event) -> bool:
-    if isinstance(event, CommandFailed):
-        return event.invocation_id not in draft.pending
-    return isinstance(event, UserMessage | DecisionMade)
+    late = isinstance(event, CommandFailed) and event.invocation_id not in draft.pending
+    return late or isinstance(event, UserMessage | DecisionMade)
 
 
 def timed_out(draft: Draft, wait: Wait, seconds: float | None) -> Sequence[Event]:
@@ -122,8 +119,7 @@ def _answer_early(draft: Draft) -> Sequence[Event] | None:
     own = draft.waits if draft.lifecycle is TaskState.PAUSED else ()
     asked = [*own, *(wait for pending in draft.pending.values() for wait in pending.asks)]
     for message in draft.early:
-        wait = next((one for one in asked if isinstance(one.ask, AskUser) and answers(message, one)), None)
-        if wait is None:
+        if (wait := _asked(draft, asked, message)) is None:
             continue
         draft.early = tuple(one for one in draft.early if one is not message)
         assert isinstance(wait.ask, AskUser)
@@ -157,6 +153,12 @@ def _interrupt(draft: Draft) -> Sequence[Event] | None:
 
 
 # --- which question a message answers, and whether it fits
+
+
+def _asked(draft: Draft, waits: Sequence[Wait], message: UserMessage) -> Wait | None:
+    """The first of these questions that the message may be meant for and that has not timed out."""
+    asked = (one for one in waits if isinstance(one.ask, AskUser) and not one.late(draft.at))
+    return next((one for one in asked if answers(message, one)), None)
 
 
 def answers(message: UserMessage, wait: Wait) -> bool:

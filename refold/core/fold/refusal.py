@@ -171,7 +171,7 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage, at: datetim
         return f"{EARLY_LIMIT} messages wait already until the task asks for them" if full else ""
     if not waits:
         return f"the task waits for no message now; it is {snapshot.lifecycle}"
-    if late := [wait for wait in waits if wait.timeout_at is not None and at >= wait.timeout_at]:
+    if late := [wait for wait in waits if wait.late(at)]:
         waits = tuple(wait for wait in waits if wait not in late)
         if not waits:
             return f"question {late[0].slot!r} timed out at {late[0].timeout_at:%Y-%m-%d %H:%M:%S}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import JsonValue, ValidationError
@@ -38,7 +40,7 @@ class Call(Generic[T]):
 
     def __await__(self) -> Generator[Asked, Any, T]:
         self.awaited = True
-        results: tuple[T] = yield (self,)
+        results: tuple[T] = yield anew((self,))
         return results[0]
 
 
@@ -53,7 +55,7 @@ class Gather(Generic[T]):
     def __await__(self) -> Generator[Asked, Any, T]:
         for call in self.calls:
             call.awaited = True
-        return cast("T", (yield self.calls) if self.calls else ())
+        return cast("T", (yield anew(self.calls)) if self.calls else ())
 
 
 class FirstOf:
@@ -80,18 +82,19 @@ class First(Generic[T]):
 
     def __init__(self, calls: tuple[Call[Any], ...]) -> None:
         self.calls = calls
+
+    def __await__(self) -> Generator[FirstOf, Any, T]:
+        self.calls = calls = anew(self.calls)
         for call in calls:
             call.raced = True
             if isinstance(call.command, AskUser | AskApproval):
                 call.command = call.command.model_copy(update={"raced": True})
-
-    def __await__(self) -> Generator[FirstOf, Any, T]:
-        completed: list[tuple[Call[Any], Any]] = yield FirstOf(self.calls)
+        completed: list[tuple[Call[Any], Any]] = yield FirstOf(calls)
         results = {id(call): result for call, result in completed}
-        index = next(number for number, call in enumerate(self.calls) if id(call) in results)
-        for number, call in enumerate(self.calls):
+        index = next(number for number, call in enumerate(calls) if id(call) in results)
+        for number, call in enumerate(calls):
             call.withdrawn = number != index
-        result = results[id(self.calls[index])]
+        result = results[id(calls[index])]
         if isinstance(result, CommandError):
             raise result
         return cast("T", (index, result))  # a pair, as `Ctx.first` says
@@ -101,6 +104,19 @@ RACEABLE = (Sleep, AskUser, AskApproval, CallLlm)
 """Commands that can be canceled without leaving it unknown whether an effect took place."""
 
 Asked = tuple[Call[Any], ...]
+
+
+def anew(calls: Asked) -> Asked:
+    """The calls to send: a call that lost a race stays withdrawn, and is sent again as a new one."""
+    return tuple(Call(call.command, call.kind) if call.withdrawn else call for call in calls)
+
+
+def close(run: Any) -> None:
+    """Close a coroutine, also one that awaits more calls as it is closed (`finally: await ...`). Nothing is sent."""
+    for _ in range(10 if inspect.iscoroutine(run) else 0):
+        with suppress(Exception):
+            run.close()
+            break
 
 
 def decode_as(kind: Any, value: JsonValue, id: str, invocation_id: str) -> Any:

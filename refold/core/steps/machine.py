@@ -97,7 +97,6 @@ class StepMachine(Skill):
         position = Position(state)
         receipts = drive.moment.receipts
         if position.resume is not None:
-            # The event may also answer an earlier question, which a step asked with an await that is over.
             if isinstance(event, UserMessage | DecisionMade) and event.gate == position.gate:
                 return drive.resume(position, event)
             if isinstance(event, CommandFailed) and event.invocation_id == position.gate:
@@ -110,7 +109,4 @@ class StepMachine(Skill):
                 return drive.interrupt(position, event)
             if last.back(receipts):
                 return drive.go_on(position)
-        # The step waits for further results; the receipt of this one is recorded. A failure that no step awaits
-        # cannot be caught.
-        uncaught = isinstance(event, CommandFailed) and event.invocation_id not in position.outstanding
-        return Transition.ignore() if uncaught else NOTHING
+        return NOTHING  # the step waits for further results; the receipt of this one is recorded

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from refold.core.commands import AskApproval, AskUser, Sleep
 from refold.core.errors import CommandError, SkillError, brief, first_of
-from refold.core.steps.calls import Asked, Call, FirstOf
+from refold.core.steps.calls import Asked, Call, FirstOf, close
 
 T = TypeVar("T")
 Completed = list[tuple[Call[Any], Any]]
@@ -36,7 +36,7 @@ class Parallel(Generic[T]):
     def close(self) -> None:
         """Close the coroutines, so that Python does not warn of coroutines that were never awaited."""
         for branch in self._branches:
-            branch.run.close()
+            close(branch.run)
 
     def __await__(self) -> Generator[FirstOf, Any, tuple[T, ...]]:
         self.awaited = True
@@ -72,8 +72,8 @@ class Parallel(Generic[T]):
             elif timer or self._limit is None or busy < self._limit:
                 now.append((call, branch))
                 busy += not timer
-        if not now and all(call.raced and isinstance(call.command, Sleep) for call, _ in self._open.values()):
-            now = questions
+        if all(call.raced and isinstance(call.command, Sleep) for call, _ in (*self._open.values(), *now)):
+            now += questions
         self._unsent = [one for one in self._unsent if one not in now]
         for call, branch in now:
             self._name_apart(call)

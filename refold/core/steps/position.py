@@ -111,8 +111,7 @@ class Position:
     @property
     def last(self) -> Await | None:
         """The newest await of the step."""
-        awaits = self.data.get("awaits")
-        return Await(awaits[-1]) if awaits else None
+        return Await(awaits[-1]) if (awaits := self.data.get("awaits")) else None
 
     @property
     def outstanding(self) -> list[str]:

@@ -25,7 +25,7 @@ from refold.core.fold.snapshot import Receipt, ReceiptStatus
 from refold.core.gates import DecisionMade
 from refold.core.retry_policy import Failure
 from refold.core.schema import problems, reference_of
-from refold.core.steps.calls import Asked, Call, FirstOf, decode_as
+from refold.core.steps.calls import Asked, Call, FirstOf, close, decode_as
 from refold.core.steps.hooks import Hooks
 from refold.core.steps.params import MISSING, Json, Param, Source
 from refold.core.steps.position import Await, Position, known_then
@@ -94,12 +94,13 @@ class Drive:
         step = self._saved_step(position.step)
         if self.live is not None:
             self.live.run = None
-        results = {
-            asked.partition(":")[2].rpartition(":")[0]: self.moment.receipts.get(id)
-            for awaited in position.awaits
-            for asked, id in zip(awaited.asked, awaited.ids, strict=True)
-        }
-        done = {name: one.outcome for name, one in results.items() if one and one.status is ReceiptStatus.OK}
+        done: dict[str, JsonValue] = {}
+        for awaited in position.awaits:
+            for asked, id in zip(awaited.asked, awaited.ids, strict=True):
+                if (one := self.moment.receipts.get(id)) and one.status is ReceiptStatus.OK:
+                    kind, _, rest = asked.partition(":")
+                    value = reply_value(Content.model_validate(one.outcome)) if kind == "ask" else one.outcome
+                    done[rest.rpartition(":")[0]] = value
         handler, payload = self._handler(step, {**done, **position.args})
         return self.enter(handler, payload, message)
 
@@ -146,13 +147,14 @@ class Drive:
         self._left = True
         position = Position.entered(step.name, args, self.moment, **self.hooks.keeps(entered_by))
         ctx = Ctx(self.moment)
+        going = Going(ctx, stored=stored)
         try:
-            outcome = step.run(**self._filled(step, values, ctx))
+            outcome = going.run = step.run(**self._filled(step, values, ctx))
         except CommandError as error:
             return self.hooks.uncaught(error, ctx._said)
         if not inspect.iscoroutine(outcome):
             return self._ended(step, ctx, outcome)
-        return self._send(step, position, Going(ctx, outcome, stored), None)
+        return self._send(step, position, going, None)
 
     def _arguments(
         self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None
@@ -185,6 +187,7 @@ class Drive:
             self._drive_again(step, position, going)
         going.ctx._at(self.moment)
         position, over = position.resumed(self.moment)
+        self._withdrawn += over.completed or over.ids  # so that none of these outcomes is delivered later, on its own
         return self._follow(step, self._send(step, position, going, self._results(going, over)))
 
     def _alive(self, position: Position) -> Going | None:
@@ -200,16 +203,13 @@ class Drive:
         """Run a new coroutine up to its last await. Its commands are compared with the recorded ones, not sent."""
         values = _saved_values(step, position.args)
         since: Position | Await = position
-        results: Any = None
-        awaits = position.awaits
-        for number, awaited in enumerate(awaits, 1):
+        for awaited in position.awaits:
+            results = self._results(going, since) if isinstance(since, Await) else None
             going.ctx._at(self.moment, **known_then(since))
             if going.run is None:
                 going.run = step.run(**self._filled(step, values, going.ctx))
             going.asks(self._same_ask(step, going.run, results, awaited), awaited.ids, first=awaited.first)
             since = awaited
-            if number < len(awaits):
-                results = self._results(going, awaited)
 
     def _same_ask(self, step: StepSpec, run: Any, results: Any, awaited: Await) -> Asked:
         """The calls that a coroutine driven again awaits next, when it is resumed with these results.
@@ -222,7 +222,7 @@ class Drive:
             raise ReplayMismatch(step.name, ", ".join(awaited.asked), "nothing more: it ends")
         fingerprints = [fingerprint(call.command) for call in found.calls]
         if fingerprints != awaited.asked or found.first != awaited.first:
-            run.close()
+            close(run)
             raise ReplayMismatch(step.name, ", ".join(awaited.asked), ", ".join(fingerprints))
         return found.calls
 
@@ -240,7 +240,7 @@ class Drive:
         try:
             self.hooks.asked()
         except BaseException:
-            going.run.close()
+            close(going.run)
             raise
         ids = [self.moment.invocation_id(number) for number in range(len(found.calls))]
         going.asks(found.calls, ids, first=found.first)
@@ -354,6 +354,9 @@ class Going:
         self.ctx, self.run, self.stored = ctx, run, stored
         self.open: dict[str, Call[Any]] = {}
 
+    def __del__(self) -> None:
+        close(self.run)
+
     def asks(self, calls: Asked, ids: list[str], *, first: bool) -> None:
         """Note the calls of an await; with `first`, earlier outstanding calls stay."""
         self.drop_withdrawn()
@@ -392,7 +395,7 @@ def _next_ask(step: StepSpec, run: Any, results: Any) -> _Asked | _Returned:
         return _Asked(asked.calls, True, asked.failed)
     if isinstance(asked, tuple) and asked and all(isinstance(one, Call) for one in asked):
         return _Asked(asked)
-    run.close()
+    close(run)
     raise SkillError(f"step {step.name!r} awaited {brief(asked, 100)}; a step awaits calls of ctx only")
 
 

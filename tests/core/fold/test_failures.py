@@ -414,6 +414,76 @@ def test_an_answer_after_the_timeout_is_refused() -> None:
     assert entry.refused == "question 'colour' timed out at 2026-01-01 00:01:01"
 
 
+@BOTH
+def test_an_answer_goes_to_the_question_that_has_not_timed_out(cut: bool) -> None:
+    """
+    A message that names no question answers the one that still waits, although the other's alarm is late.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        phone, name = ctx.ask("phone", "Your phone?", timeout_s=60, expect=int), ctx.ask("name", "Your name?")
+        try:
+            await ctx.gather(phone, name)
+        except CommandError as error:
+            return ctx.complete(str(error))
+        return ctx.complete()
+
+    task = ByHand(table("asks", Step("begin", begin).start()), cut=cut)
+    task.say()
+
+    entry = task.feed(message("Ada"), second=100)
+
+    assert (entry.refused, entry.closed, task.waiting) == ("", ("T/1.2",), ["phone"])
+    task.clock("~timeout")
+    assert (task.status, task.said[-1]) == (Status.COMPLETED, "phone: nobody answered within 60 s")
+
+
+async def gathered(ctx: Ctx, *asked: Any) -> str:
+    try:
+        await ctx.gather(*asked)
+    except CommandError as late:
+        return str(await ctx.tool("mail", late=late.id))
+    return "all"
+
+
+async def by_itself(ctx: Ctx, *asked: Any) -> str:
+    return " ".join(await ctx.parallel(*(gathered(ctx, one) for one in asked)))
+
+
+async def asked_anew(ctx: Ctx, *asked: Any) -> str:
+    said = await gathered(ctx, *asked)
+    return f"{said} {await gathered(ctx, ctx.ask('c', 'C?', timeout_s=60))}"
+
+
+@BOTH
+@pytest.mark.parametrize("how", [gathered, by_itself, asked_anew])
+@pytest.mark.parametrize("gates", [False, True], ids=["questions", "gates"])
+@pytest.mark.parametrize("answered", [None, "a", "b"])
+def test_a_timeout_is_caught_beside_another_outcome(how: Any, gates: bool, answered: str | None, cut: bool) -> None:
+    """
+    What closed together with the question that timed out belongs to the same await, and fails nothing afterwards.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        policy = GatePolicy(timeout_s=60, reminder_s=None, on_timeout="continue")
+        calls = [ctx.approve(id, "?", policy=policy) if gates else ctx.ask(id, "?", timeout_s=60) for id in "ab"]
+        return ctx.complete(await how(ctx, *calls))
+
+    task = ByHand(table("asks", Step("begin", begin).start()), cut=cut)
+    task.say()
+    if answered is not None:
+        task.decide(answered) if gates else task.say("yes", slot=answered)
+    while not task.task.ended:
+        if task.waiting:
+            task.clock("~timeout")
+        else:
+            task.give(next(iter(task.task.pending.values())).command.id, "mailed")
+
+    assert (task.status, task.task.held) == (Status.COMPLETED, ())
+    assert task.said[-1].startswith("mailed" if answered is None or how is not by_itself else ("all", "mailed"))
+    assert task.folded() == task.task
+
+
 def test_a_timeout_that_nobody_catches_fails_the_task() -> None:
     """
     With the question in the reason.

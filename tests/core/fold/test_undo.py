@@ -296,6 +296,20 @@ def test_a_doubt_outlives_the_task() -> None:
     assert "NOT known whether charge took place: the response was lost" in entry.note
 
 
+def test_a_doubt_between_two_probes_outlives_the_task() -> None:
+    """
+    The journal names an effect that may have taken place, also if its next probe is still to come.
+    """
+    task = ByHand(table("books", Step("begin", book).start()))
+    task.say()
+    task.give("reserve")
+    task.fail("charge", unknown().model_copy(update={"again_s": 3600.0}))
+
+    entry = task.cancel()
+
+    assert "NOT known whether charge took place: the response was lost" in entry.note
+
+
 def test_in_grace_a_late_effect_waits_to_be_undone() -> None:
     """
     Until the time for a late grant is over.
