@@ -17,6 +17,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.engine import NoWorker, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.client import journal
+from refold.temporal.data.wire import Page, TaskStart
 from refold.temporal.worker.workflow import SkillWorkflow
 from tests.temporal import skills
 from tests.temporal.conftest import PATIENT, failures_of_the_worker, replay_all
@@ -321,6 +322,27 @@ async def test_a_long_sleep_is_slept_through_runs(client: Client, restless: Temp
     snapshot = await restless.at(view.task_id, 1)
     assert pending[0].due_at == snapshot.pending[pending[0].invocation_id].due_at
     await restless.cancel(view.task_id)
+
+
+async def test_no_entry_is_earlier_than_the_one_before(engine: TemporalEngine) -> None:
+    """
+    In a new run, too, where the time of the last entry came from a clock that was ahead, as a ledger's may be.
+    """
+    view = await engine.start("counts", text("go"))
+    while not (await engine.look(view.task_id)).waiting_for:
+        pass
+    handle = engine.client.get_workflow_handle(view.task_id)
+    snapshot = await handle.query("snapshot", result_type=Snapshot)
+    await handle.terminate()
+    ahead = snapshot.changed({"at": snapshot.at + timedelta(hours=1)})
+    queue = engine.connection.task_queue
+    await engine.client.start_workflow("counts", TaskStart(snapshot=ahead), id=view.task_id, task_queue=queue)
+
+    handle = engine.client.get_workflow_handle(view.task_id)
+    await handle.execute_update("message", "one")
+    page = await handle.query("journal", snapshot.seq, result_type=Page)
+    await handle.terminate()
+    assert [entry.at for entry in page.entries] == [ahead.at]
 
 
 # --- where nobody is

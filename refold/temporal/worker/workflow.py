@@ -225,10 +225,8 @@ class SkillWorkflow(TaskHandlers):
                 unasked.add(id)  # by the code that took the event first, so its entry has no answer
             return answer
 
-        now = at or workflow.now()
-        if self._short.used:
-            now = max(now, self._now.at)  # the ledger's clock may be ahead
-        self._now, entry = advance(self.skill, self._now, event, now, live=self._live, patched=patched)
+        at = at or workflow.now()
+        self._now, entry = advance(self.skill, self._now, event, at, live=self._live, patched=patched)
         if unasked:
             entry = entry.changed({"patches": {id: yes for id, yes in entry.patches.items() if id not in unasked}})
         self._entries.append(entry)

@@ -50,7 +50,6 @@ class Stretches:
     """One run's.
 
     Attributes:
-        used: Whether the run has had a stretch.
         ledger: The id of the ledger that its effects are recorded in; empty before its first stretch.
         over: The ids of effects that went over to regular activities.
         turns: How many wait for their turn, or have it and have not used it yet.
@@ -77,7 +76,6 @@ class Stretches:
         self._held: list[Callable[[], object]] = []
         self._first_at: datetime | None = None
         self._commit: asyncio.Future[None] | None = None
-        self.used = False
         self.ledger = ""
         self.over: set[str] = set()
         self.turns = 0
@@ -104,7 +102,7 @@ class Stretches:
     def ask(self) -> None:
         """Begin a stretch once the workflow task has ended."""
         if self._state is _State.NONE:
-            self._state, self.used = _State.ASKED, True
+            self._state = _State.ASKED
             self._commit = asyncio.ensure_future(self._committed())
 
     def hold(self, take: Callable[[], object]) -> None:
