@@ -174,6 +174,15 @@ def _input(kind: str, name: str, args: Sequence[Any]) -> Input:
 Read = Callable[[Sequence[HistoryEvent]], Awaitable[Any]]
 
 
+_FOR_GOOD = {
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.NOT_FOUND,
+    RPCStatusCode.UNIMPLEMENTED,
+    RPCStatusCode.INVALID_ARGUMENT,
+}
+"""Refusals of a history that the server would only repeat."""
+
+
 class FromServer:
     """Reads histories from the server, in the worker's event loop, and keeps what was read for the next attempt.
 
@@ -227,7 +236,7 @@ class FromServer:
             try:
                 return await read([event async for event in handle.fetch_history_events()])
             except RPCError as error:
-                if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.NOT_FOUND):
+                if error.status in _FOR_GOOD:
                     self._note(run, error)
                     return None
             except RefoldError as error:  # a key or a stored value that is missing

@@ -282,18 +282,19 @@ async def own_client(server: DevServer, values: Folder) -> Client:
     return await Client.connect(server.address, namespace=server.namespace, data_converter=data_converter(values))
 
 
+@pytest.mark.parametrize("status", [RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED])
 async def test_a_worker_that_may_not_read_histories_goes_on(
-    server: DevServer, site: Site, values: Folder, code: Path
+    server: DevServer, site: Site, values: Folder, code: Path, status: RPCStatusCode
 ) -> None:
     """
-    Where the server refuses the history, tasks go on unverified, as they did before there were marks; a log line says
-    so once.
+    Where the server, or a proxy before it, refuses the history, tasks go on unverified, as they did before there were
+    marks; a log line says so once.
     """
     async with site.deployed(purchase):
         tasks = [await site.bought(1) for _ in range(2)]
 
     client = await own_client(server, values)
-    Refusing(client, RPCStatusCode.PERMISSION_DENIED, times=100)
+    Refusing(client, status, times=100)
     with capture_logs() as logs:
         async with site.deployed(changed(code, CHANGES["message"][2]), client=client):
             views = [await site.go_on(id, 2) for id in tasks]
