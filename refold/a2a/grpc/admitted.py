@@ -6,7 +6,6 @@ Browsers cannot call gRPC, so that there are no hosts and no origins to check; t
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from contextvars import ContextVar
@@ -25,7 +24,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from refold.a2a.security.admission import Admission
-from refold.a2a.security.http_errors import WORDS, Refused
+from refold.a2a.security.http_errors import WORDS, Refused, broken
 from refold.a2a.security.principal import NOBODY, Principal
 from refold.a2a.streams.sse import STOPPED
 from refold.seen.logs import logger
@@ -126,11 +125,8 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
             log.info("call_refused", status=refused.status, address=scope["client"][0], reason=refused.message)
             told = tuple((name.lower(), value) for name, value in refused.headers.items())
             await context.abort(grpc.StatusCode[WORDS[refused.status]], refused.message, told)
-        except Exception:
-            number = secrets.token_hex(6)
-            log.exception("request_failed", reference=number)
-            told_why = f"internal error; whoever runs the agent finds it in the log as {number}"
-            await context.abort(grpc.StatusCode.INTERNAL, told_why)
+        except Exception as error:  # noqa: BLE001 - logged, and told by its number
+            await context.abort(grpc.StatusCode.INTERNAL, broken(error).message)
         if request is UNREADABLE:
             message = "the request is no message of this method, or it is nested too deep"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)

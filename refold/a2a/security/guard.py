@@ -6,7 +6,6 @@ In this order: host, origin, caller, rate, body.
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from urllib.parse import urlsplit
 
@@ -21,7 +20,7 @@ from refold.a2a.security.admission import Admission
 from refold.a2a.security.api_keys import HEADER
 from refold.a2a.security.health import LIVE, READY, Health, Ping
 from refold.a2a.security.host_and_origin import check_host, check_origin
-from refold.a2a.security.http_errors import Refused
+from refold.a2a.security.http_errors import Refused, broken
 from refold.a2a.security.principal import Principal
 from refold.a2a.security.settings import Security
 from refold.callbacks.address import PATH as CALLBACKS
@@ -158,13 +157,11 @@ class Guard:
                 reason=refused.message,
             )
             await refused.response(scope)(scope, receive, send)
-        except Exception:
-            number = secrets.token_hex(6)
-            log.exception("request_failed", reference=number, path=_logged(scope["path"]))
+        except Exception as error:
+            internal = broken(error, path=_logged(scope["path"]))
             if begun:  # the response has begun, so the connection can only be cut
                 raise
-            broken = Refused(500, f"internal error; whoever runs the agent finds it in the log as {number}")
-            await broken.response(scope)(scope, receive, send)
+            await internal.response(scope)(scope, receive, send)
 
 
 def _logged(path: str) -> str:

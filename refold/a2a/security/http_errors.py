@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 
 from a2a.server.jsonrpc_models import JSONRPCError
@@ -10,6 +11,10 @@ from a2a.types import InternalError, InvalidRequestError
 from a2a.utils.errors import A2AError
 from starlette.responses import JSONResponse
 from starlette.types import Scope
+
+from refold.seen.logs import logger
+
+log = logger("refold.a2a")
 
 # Source: google.rpc.Code, which A2A's errors over REST use too.
 WORDS = {
@@ -55,6 +60,13 @@ class Refused(Exception):
             return JSONResponse(build_error_response(None, self.error), self.status, self.headers)
         error = {"code": self.status, "status": WORDS[self.status], "message": self.message}
         return JSONResponse({"error": error}, self.status, self.headers)
+
+
+def broken(error: Exception, **where: str) -> Refused:
+    """Log an error that nobody foresaw, with where it was raised; its number is all that the caller gets."""
+    number = secrets.token_hex(6)
+    log.error("request_failed", reference=number, exc_info=error, **where)
+    return Refused(500, f"internal error; whoever runs the agent finds it in the log as {number}")
 
 
 def is_rpc(scope: Scope) -> bool:

@@ -26,11 +26,8 @@ ALGORITHMS: dict[type[Any], tuple[str, ...]] = {
 
 LONGEST = 16 * 1024  # maximum bytes of a token
 
-_UNREADABLE = (
-    JoseError,
-    ValueError,
-    TypeError,
-)  # TypeError: joserfc takes the members of a header to be of their types
+_UNREADABLE = (JoseError, ValueError, TypeError)
+"""What joserfc raises for a token; a `TypeError` where a member of its header is of another type than it should be."""
 
 
 class BadToken(Exception):

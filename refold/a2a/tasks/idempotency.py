@@ -42,18 +42,21 @@ def delivery_of(owner: str | None, where: str, key: str) -> str:
     return hashlib.sha256(json.dumps([owner, where, key]).encode()).hexdigest()[:32]
 
 
-def taken(record: TaskRecord, delivery: str) -> Message | None:
-    """The message of a delivery; None if there was no such delivery yet."""
-    return next((message for message in record.messages if message.delivery_id == delivery), None)
+def taken(record: TaskRecord, delivery: str | None, content: Content, message_id: str | None) -> Message | None:
+    """The message of a delivery, which the task has taken; None without a key, or if it has not.
 
-
-def check_same(message: Message, content: Content, message_id: str | None) -> None:
-    """Check that a repeated send has the same message.
+    Args:
+        record: The task.
+        delivery: The id of the delivery; None without a key.
+        content: What is sent.
+        message_id: The caller's id of the message, if it has one.
 
     Raises:
-        InvalidParamsError: It has another one.
+        InvalidParamsError: The task has taken another message under this key.
     """
-    if message.content != content or message.id != message_id:
+    found = next((one for one in record.messages if one.delivery_id == delivery), None) if delivery else None
+    if found is not None and (found.content != content or found.id != message_id):
         raise InvalidParamsError(
             "this Idempotency-Key was used before, for another message; repeat that one as it was, or take a new key"
         )
+    return found

@@ -101,8 +101,7 @@ class SkillRouter:
             if delivery is None:
                 raise
         record = await self.reader.settled(await self.engine.record(task_id))
-        if delivery is not None and (before := idempotency.taken(record, delivery)) is not None:
-            idempotency.check_same(before, message.content, id)
+        idempotency.taken(record, delivery, message.content, id)
         said = next((one for one in reversed(record.messages) if one.role == "agent"), None)
         if said is None or record.status is not Status.COMPLETED:
             log.error("router_cannot_tell", task_id=task_id, status=record.status.value, why=record.reason)

@@ -146,8 +146,7 @@ class Sender:
             if delivery is None:
                 raise
         record = await self.reader.own(task_id, caller)
-        if delivery is not None and (before := idempotency.taken(record, delivery)) is not None:
-            idempotency.check_same(before, content, message.message_id or None)
+        idempotency.taken(record, delivery, content, message.message_id or None)
         return Sent(record=record, after=0)
 
     async def _exists(self, task_id: str) -> bool:
@@ -179,8 +178,7 @@ class Sender:
         if message.context_id and message.context_id != context_of(record):
             raise InvalidParamsError(f"task {record.task_id!r} belongs to another context than {message.context_id!r}")
         delivery = None if key is None else idempotency.delivery_of(caller, record.task_id, key)
-        if delivery is not None and (before := idempotency.taken(record, delivery)) is not None:
-            idempotency.check_same(before, content, message.message_id or None)
+        if (before := idempotency.taken(record, delivery, content, message.message_id or None)) is not None:
             return Sent(record=record, after=before.seq - 1)
         config = _push_config_in(request, record.task_id)
         try:
@@ -199,9 +197,8 @@ class Sender:
                 raise
             config = None  # as with every message that was sent before
         after = await self.engine.record(record.task_id)
-        if delivery is not None and (mine := idempotency.taken(after, delivery)) is not None:
-            # Another call with the same key may have been faster.
-            idempotency.check_same(mine, content, message.message_id or None)
+        # Another call with the same key may have been faster.
+        idempotency.taken(after, delivery, content, message.message_id or None)
         if config is not None:
             await self._register(config, context)
         return Sent(record=after, after=record.seq)

@@ -149,11 +149,11 @@ class Guardrail(Simple):
     async def _withhold_unsaid(self, turn: ModelTurn) -> None:
         """Judge what was answered without the model too: the model reads it with this call."""
         state = turn.state
-        new = any(not isinstance(one, Reply) and one != withheld(one) for one in state.unsaid)
+        new = {n: one for n, one in enumerate(state.unsaid) if not isinstance(one, Reply) and one != withheld(one)}
         if not new or not turn.ctx.patched(JUDGES_UNSAID):
             return
-        for place, one in enumerate(state.unsaid):
-            if not isinstance(one, Reply) and one != withheld(one) and await self._judge(one, turn) is not None:
+        for place, one in new.items():
+            if await self._judge(one, turn) is not None:
                 state.unsaid = [*state.unsaid[:place], withheld(one), *state.unsaid[place + 1 :]]
 
     async def _judge(self, said: Said, turn: ModelTurn | ToolTurn) -> Block | None:

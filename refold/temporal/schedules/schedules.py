@@ -390,7 +390,7 @@ class Schedules:
         try:
             return start_from(await self._client.data_converter.decode(action.args)), ""
         except Exception as error:  # noqa: BLE001 - another codec's, another program's: it is shown without
-            return None, str(error)
+            return None, str(error) or type(error).__name__
 
 
 def _action_of(told: ScheduleDescription) -> ScheduleActionStartWorkflow:

@@ -202,8 +202,7 @@ def _split(
 ) -> tuple[list[WorkflowActivationJob], list[WorkflowActivationJob]]:
     """As many of the first jobs as hold this many that count, and the rest; what stands before a request to cancel is
     split from it."""
-    before = [job for job in jobs if _place(job) < 2]
-    if before and any(job.HasField("cancel_workflow") for job in jobs):
+    if any(job.HasField("cancel_workflow") for job in jobs) and (before := [job for job in jobs if _place(job) < 2]):
         some, rest = _split(before, count)
         return some, [*rest, *jobs[len(before) :]]
     for place, job in enumerate(jobs):
