@@ -26,12 +26,17 @@ from temporalio.worker._workflow import _DeadlockError
 from refold import Ctx, Event, Status, TaskState, Transition, flow_skill
 from refold.engine import NoWorker, TaskFilter
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker, workflow_for
+from refold.temporal.client.errors import NO_REASON
+from refold.temporal.data.wire import TRY_ANEW
 from tests.temporal import skills
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_odd_payloads import payload, start
 from tests.temporal.test_task import collected, settled, text
 
 WEDGED = r"its worker cannot go on with it: another release of refold started this task \(start/9\)"
+FAILED_STATE = 3
+"""After so many attempts of a workflow task the server refuses questions."""
+
 SOON = timedelta(milliseconds=400)
 NOBODY = r"no worker answers on task queue 'nobody-polls'; start one with `refold worker --task-queue nobody-polls`"
 
@@ -177,6 +182,14 @@ async def test_a_worker_without_time_is_asked_again(client: Client) -> None:
         await engine.client.get_workflow_handle(task_id).terminate()
 
 
+async def taken(client: Client, queue: str) -> str:
+    """The id of a task whose workflow task a worker takes, which is lost then."""
+    lost = await client.workflow_service.poll_workflow_task_queue(
+        PollWorkflowTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue), identity="lost")
+    )
+    return lost.workflow_execution.workflow_id
+
+
 async def test_a_worker_that_is_lost_at_a_workflow_task_is_waited_for(hasty_client: Client) -> None:
     """
     It took the task's workflow task and never ends it. Until the server takes that for lost, longer than an answer is
@@ -185,13 +198,30 @@ async def test_a_worker_that_is_lost_at_a_workflow_task_is_waited_for(hasty_clie
     queue = f"lost-{uuid4().hex[:8]}"
     engine = TemporalEngine(hasty_client, queue, patience=SOON)
     started = await engine.start("begun_late", text("go"))
-    taken = await hasty_client.workflow_service.poll_workflow_task_queue(
-        PollWorkflowTaskQueueRequest(namespace=hasty_client.namespace, task_queue=TaskQueue(name=queue))
-    )
-    assert taken.workflow_execution.workflow_id == started.task_id
+    assert await taken(hasty_client, queue) == started.task_id
 
     async with make_worker(hasty_client, RefoldPlugin([BegunLate], sandboxed=False), task_queue=queue):
         entries = await collected(engine.journal(started.task_id))
         await engine.client.get_workflow_handle(started.task_id).terminate()
 
     assert [entry.seq for entry in entries] == [1]
+
+
+async def test_workers_that_are_lost_again_and_again_are_named(hasty_client: Client) -> None:
+    """
+    The server keeps no reason of that, and whoever looks is told so. It is asked for one once, however often they look.
+    """
+    queue = f"lost-{uuid4().hex[:8]}"
+    engine = TemporalEngine(hasty_client, queue, patience=SOON)
+    started = await engine.start("begun_late", text("go"))
+    for _ in range(FAILED_STATE):
+        assert await taken(hasty_client, queue) == started.task_id
+
+    for _ in range(3):
+        note = (await engine.look(started.task_id)).note
+        assert f"{NO_REASON} of its workflow task, tried {FAILED_STATE - 1} times" in note
+    task = hasty_client.get_workflow_handle(started.task_id)
+    assert await taken(hasty_client, queue) == started.task_id
+    sent = [event.workflow_execution_signaled_event_attributes async for event in task.fetch_history_events()]
+    assert [one.signal_name for one in sent].count(TRY_ANEW) == 1
+    await task.terminate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import re
@@ -32,6 +33,7 @@ from refold.effects.asking import asked
 from refold.engine import NotConnected, TaskNotFound
 from refold.temporal.client import search, stopped
 from refold.temporal.client.errors import in_failed_state, refusals, server_refused, timed_out
+from refold.temporal.client.failed import try_anew
 from refold.temporal.client.fleet.fitting import of_fitting_worker
 from refold.temporal.client.newest_first import Windows
 from refold.temporal.data import search_attributes
@@ -48,6 +50,9 @@ PING_PATIENCE = timedelta(seconds=2)
 
 QUERY_ATTEMPTS = 2
 """The SDK drops a query that arrives while it evicts the task from its cache; no worker ever answers that query."""
+
+SOON_S = 0.1
+"""The pause before a task is asked again that is about to say why it stands still, in seconds."""
 
 EXIT_PAUSE_S = 0.05
 """How long a process that has connected to a server pauses before it exits, in seconds."""
@@ -141,7 +146,9 @@ class Connection:
                     found = await stopped.answer(self.client, description, name, arguments)
                     if isinstance(found, kind):
                         return found
-                    if in_failed_state(error) and stopped.soon(description) and time.monotonic() < until:
+                    waited = in_failed_state(error) and time.monotonic() < until
+                    if waited and (stopped.soon(description) or await try_anew(self.client, description)):
+                        await asyncio.sleep(SOON_S)
                         continue
                 if attempt == QUERY_ATTEMPTS or not timed_out(error):
                     raise

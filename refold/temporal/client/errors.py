@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from shlex import quote
 
 from pydantic_core import PydanticSerializationError
-from temporalio.api.enums.v1 import EventType, PendingActivityState, PendingWorkflowTaskState, TaskQueueType
-from temporalio.api.history.v1 import WorkflowTaskFailedEventAttributes
+from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, GetWorkflowExecutionHistoryReverseRequest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
@@ -26,10 +25,8 @@ from refold.core.errors import InputRejected
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.divergence import DIFFERS
 from refold.engine import CodecError, EngineError, NotConnected, TaskNotFound, TaskView, not_begun
+from refold.temporal.client.failed import failed_task
 from refold.temporal.data.search_attributes import REGISTER, SKILL
-
-NEWEST_EVENTS = 20
-"""How many events are read, newest first. Only the first of several failures in a row is recorded."""
 
 POLLING_S = 90
 """A worker polls at least once a minute; the server remembers workers that are gone for five minutes."""
@@ -46,6 +43,9 @@ NOT_FITTING = "TMPRL1100"
 MISSED_DEADLINE = "TMPRL1101"
 """Temporal's number for an activation that took longer than the two seconds that the SDK allows."""
 
+
+NO_REASON = "the server keeps no reason of the failure"
+"""What is said of a task whose workflow tasks fail after one that was lost."""
 
 QUERIES_WAIT = "query buffer is full"
 """What the server says of a query while others, of the same workflow, wait for its worker."""
@@ -121,6 +121,12 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
         return f"no worker of version {version} answers, which the task runs on; start one with `{start}`"
     if ago_s > POLLING_S:
         return _nobody(queue)
+    tried = description.raw_description.pending_workflow_task.attempt - 1
+    if tried > 1:
+        return (
+            f"{NO_REASON} of its workflow task, tried {tried} times, since the first attempt was lost with its worker; "
+            f"it will of the next. The log of the worker that polls task queue {queue!r} tells at once"
+        )
     return (
         f"no answer came in time. A worker polled task queue {queue!r} {ago_s:.0f} s ago: it is busy, reads a long "
         f"history, or has just stopped; `{_worker_of(queue)}` starts another one"
@@ -247,25 +253,6 @@ async def why_stuck(client: Client, description: WorkflowExecutionDescription) -
     except CodecError as unread:
         return f"its worker says why, and this process cannot read it: {unread}"
     return explained(error.message if isinstance(error, FailureError) else str(error))
-
-
-async def failed_task(
-    client: Client, description: WorkflowExecutionDescription
-) -> WorkflowTaskFailedEventAttributes | None:
-    """The first of a task's latest workflow tasks, which failed; None if they did not fail."""
-    if description.raw_description.pending_workflow_task.attempt <= 1:
-        return None
-    answer = await client.workflow_service.get_workflow_execution_history_reverse(
-        GetWorkflowExecutionHistoryReverseRequest(
-            namespace=client.namespace,
-            execution=description.raw_description.workflow_execution_info.execution,
-            maximum_page_size=NEWEST_EVENTS,
-        )
-    )
-    for event in answer.history.events:
-        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-            return event.workflow_task_failed_event_attributes
-    return None
 
 
 def explained(failure: str) -> str:

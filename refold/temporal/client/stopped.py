@@ -16,7 +16,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.engine import CodecError, StorageError, view_of
 from refold.formats import NewerFormat
 from refold.record import receipts, record_of
-from refold.temporal.client.errors import failed_task
+from refold.temporal.client.failed import failed_task
 from refold.temporal.data.payloads import load
 from refold.temporal.data.wire import CODE_DIFFERS, PAGE_ENTRIES, Page, Segment, Stopped
 

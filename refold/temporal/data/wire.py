@@ -41,6 +41,9 @@ START = f"start/{FORMAT}"
 CANCEL_REASON = "cancel_reason"
 """The signal that brings the reason of a cancellation that follows, encrypted: Temporal's own request never is."""
 
+TRY_ANEW = "try_anew"
+"""The signal that brings nothing: after it, the server keeps why a workflow task fails whose first attempt was lost."""
+
 CODE_DIFFERS = "CodeDiffers"
 """The type of the failure that workflow tasks and updates fail with where the code differs from what was recorded."""
 

@@ -14,6 +14,7 @@ so each task is looked at itself before it is sealed, and the list is read again
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +26,7 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, W
 from refold.core.errors import InputRejected
 from refold.core.values import Value, lean
 from refold.engine import EngineError, TaskFilter, TaskNotFound
+from refold.pace import Pace
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.engine import TemporalEngine
@@ -114,7 +116,7 @@ async def upgrade_tasks(
     """
     connection = engine.connection
     targets = None if before_deploy else Targets(connection.client, to, dry_run)
-    mover = _Mover(connection, Checks(connection, skills, tools), targets, _Pace(pace), dry_run)
+    mover = _Mover(connection, Checks(connection, skills, tools), targets, Pace(1 / pace), dry_run)
     pages = _named(connection, task_ids) if task_ids else _open(connection, TaskFilter(skill=skill))
     async for page in pages:
         working = [asyncio.ensure_future(mover.move(row)) for row in page]
@@ -149,21 +151,6 @@ async def _open(connection: Connection, wanted: TaskFilter) -> AsyncIterator[Seq
             more = listed.next_page_token is not None
 
 
-class _Pace:
-    """Lets so many callers pass in a second at the most, evenly."""
-
-    def __init__(self, per_second: float) -> None:
-        self._pause_s = 1 / per_second
-        self._next = 0.0
-
-    async def turn(self) -> None:
-        """Wait for one's turn."""
-        now = asyncio.get_running_loop().time()
-        at = max(self._next, now)
-        self._next = at + self._pause_s
-        await asyncio.sleep(at - now)
-
-
 @dataclass
 class _Mover:
     """Moves one task after the other.
@@ -175,7 +162,7 @@ class _Mover:
     connection: Connection
     checks: Checks
     targets: Targets | None
-    pace: _Pace
+    pace: Pace
     dry_run: bool
 
     def __post_init__(self) -> None:
@@ -190,7 +177,7 @@ class _Mover:
                 settled = await self._settled(now, target)
                 if settled is not None:
                     return settled
-                await self.pace.turn()
+                await asyncio.sleep(self.pace.wait_s(time.monotonic()))
                 sealed = bool(builds_of(now))  # if not, its new run waits for a worker already
                 if sealed:
                     await seal(self.connection, row.id, now.run_id)

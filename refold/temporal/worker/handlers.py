@@ -33,6 +33,7 @@ from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import (
     CANCEL_REASON,
     PAGE_ENTRIES,
+    TRY_ANEW,
     Accepted,
     Page,
     PartEnded,
@@ -124,6 +125,10 @@ class TaskHandlers(ABC):
     @workflow.signal(name=CANCEL_REASON, description="Why a cancellation follows; sent by refold's client.")
     def _cancel_reason_signal(self, *inputs: Any) -> None:
         self._why_canceled = reason_from(inputs)
+
+    @workflow.signal(name=TRY_ANEW, description="Nothing; sent by refold's client.")  # noqa: B027 - is not overridden
+    def _try_anew_signal(self, *inputs: Any) -> None:
+        """Only its event in the history matters."""
 
     @workflow.signal(name="child", description="What a part of this task asks; sent by that part.")
     def _child_signal(self, *inputs: Any) -> None:

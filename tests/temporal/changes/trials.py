@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -20,6 +21,7 @@ from refold import Content, InputRejected, TaskState
 from refold.core.fold.journal import Entry
 from refold.engine import NoWorker, TaskView
 from refold.temporal import Move, RefoldPlugin, TemporalEngine, make_worker, upgrade_tasks
+from refold.temporal.client.errors import NO_REASON
 from refold.temporal.data.storage import Folder
 from refold.temporal.upgrade.sealing import seal, taken
 from tests.temporal.changes import trip
@@ -35,7 +37,7 @@ LOOK_S = 0.2
 AGAIN_S = 0.5
 PACE = 1_000.0
 PATIENCE = timedelta(seconds=10)
-BUSY = "no answer came in time"
+NOT_YET = re.compile(f"no answer came in time|{NO_REASON}")
 DAY = timedelta(days=1)
 ENDED = {TaskState.DONE, TaskState.FAILED}
 
@@ -162,7 +164,7 @@ class Site:
         while True:
             view = await self.engine.look(trial.id)
             if (
-                (view.note and BUSY not in view.note)
+                (view.note and not NOT_YET.search(view.note))
                 or view.lifecycle in (*ENDED, TaskState.BLOCKED)
                 or [one.slot for one in view.waiting_for] == ["rate"]
             ):

@@ -11,6 +11,8 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -22,6 +24,7 @@ from refold.export import read_export, written
 from refold.temporal import TemporalEngine
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
+from refold.temporal.data.wire import TRY_ANEW
 from refold.temporal.dev import DevServer
 from refold.temporal.encryption import Encryption
 from tests.temporal.recorded import purchase, wordless
@@ -173,6 +176,36 @@ async def test_what_came_meanwhile_is_taken_once_the_code_is_back(hasty_site: Si
         view = await hasty_site.go_on(id, 1)
         assert view.status is Status.COMPLETED
         assert purchase.PAID.count((id, 5)) == 1
+
+
+async def test_a_worker_that_is_lost_does_not_hide_what_differs(hasty_site: Site, code: Path) -> None:
+    """
+    The server keeps the failure of a first attempt alone. Where that was lost with the old code's worker, whoever looks
+    makes it keep the next one's. The task takes nothing of that; with the code back, it goes on.
+    """
+    client, queue = hasty_site.engine.client, hasty_site.engine.connection.task_queue
+    async with hasty_site.deployed(purchase):
+        id = await hasty_site.bought(1)
+        before = await hasty_site.seen(id)
+    task = client.get_workflow_handle(id)
+    await task.signal("message", "now")
+    taken = await client.workflow_service.poll_workflow_task_queue(
+        PollWorkflowTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue))
+    )
+    assert taken.workflow_execution.workflow_id == id
+
+    async with hasty_site.deployed(changed(code, CHANGES["question"][2])):
+        await happened(hasty_site, id, EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)
+        while "entry 2: messages[1].parts[0].text" not in (await hasty_site.engine.look(id)).note:
+            pass
+        assert await hasty_site.seen(id) == before
+    sent = [event.workflow_execution_signaled_event_attributes async for event in task.fetch_history_events()]
+    assert [one.signal_name for one in sent if one.signal_name] == ["message", TRY_ANEW]
+
+    async with hasty_site.deployed(purchase):
+        await happened(hasty_site, id, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, times=2)
+        view = await hasty_site.go_on(id, 1)
+    assert (view.status, view.refused) == (Status.COMPLETED, 0)
 
 
 async def test_a_retry_waits_for_the_code(hasty_site: Site, code: Path) -> None:

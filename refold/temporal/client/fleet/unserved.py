@@ -11,7 +11,8 @@ from temporalio.service import RPCError
 
 from refold.engine import UnknownSkill
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import POLLING_S, failed_task, last_polls
+from refold.temporal.client.errors import POLLING_S, last_polls
+from refold.temporal.client.failed import failed_task
 from refold.temporal.client.views import NEVER_BEGAN, forget
 
 

@@ -1,0 +1,73 @@
+"""Why a task's workflow tasks fail, as far as the server keeps it: it keeps the failure of a first attempt alone."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent, WorkflowTaskFailedEventAttributes
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest, SignalWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowExecutionDescription
+from temporalio.service import RPCError
+
+from refold.temporal.data.wire import TRY_ANEW
+
+NEWEST_EVENTS = 20
+"""How many events are read, newest first."""
+
+
+async def failed_task(
+    client: Client, description: WorkflowExecutionDescription
+) -> WorkflowTaskFailedEventAttributes | None:
+    """The newest failure that the server keeps of a task's open workflow task; None if it keeps none."""
+    for event in await _attempts(client, description):
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+            return event.workflow_task_failed_event_attributes
+    return None
+
+
+async def try_anew(client: Client, description: WorkflowExecutionDescription) -> bool:
+    """Make the next attempt of a workflow task a first one where the first was lost with its worker.
+
+    Any event does that; this one says nothing to the task. It is sent once while a task stands still, so that looking
+    at a task whose workers are lost again and again does not fill its history.
+
+    Returns:
+        Whether it was sent.
+    """
+    attempts = await _attempts(client, description)
+    lost = [event for event in attempts if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT]
+    kept = any(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED for event in attempts)
+    if not lost or kept or any(map(_is_ours, attempts)):
+        return False
+    request = SignalWorkflowExecutionRequest(
+        namespace=client.namespace,
+        workflow_execution=description.raw_description.workflow_execution_info.execution,
+        signal_name=TRY_ANEW,
+        identity=client.identity,
+        request_id=f"{TRY_ANEW}/{lost[0].event_id}",  # those that look at once send one: history tells of it later
+    )
+    try:
+        await client.workflow_service.signal_workflow_execution(request)
+    except RPCError:  # a client that may only read, a task that has ended meanwhile
+        return False
+    return True
+
+
+def _is_ours(event: HistoryEvent) -> bool:
+    return event.workflow_execution_signaled_event_attributes.signal_name == TRY_ANEW
+
+
+async def _attempts(client: Client, description: WorkflowExecutionDescription) -> list[HistoryEvent]:
+    """The newest events since a worker last took some in, newest first; none while a first attempt is under way."""
+    if description.raw_description.pending_workflow_task.attempt <= 1:
+        return []
+    answer = await client.workflow_service.get_workflow_execution_history_reverse(
+        GetWorkflowExecutionHistoryReverseRequest(
+            namespace=client.namespace,
+            execution=description.raw_description.workflow_execution_info.execution,
+            maximum_page_size=NEWEST_EVENTS,
+        )
+    )
+    done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    return list(takewhile(lambda event: event.event_type != done, answer.history.events))
