@@ -7,7 +7,7 @@ replayed, and get the recorded result from here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic import JsonValue
@@ -94,10 +94,6 @@ class Chat:
         )
 
 
-KEY_DEFAULTS = "agent.key_defaults"
-"""A patch: calls of tasks that were recorded before have no key if an argument of it was not given."""
-
-
 class Commands:
     """Calls a tool by a tool command, and a skill by a child task."""
 
@@ -105,8 +101,6 @@ class Commands:
         self, ctx: Ctx, tool: AgentTool, args: Mapping[str, JsonValue], retry: RetryPolicy | None
     ) -> JsonValue:
         """See `ToolClient`. The result of a skill's task is its artifacts by name, else its last message."""
-        if tool.left_out(args) and not ctx.patched(KEY_DEFAULTS):
-            tool = replace(tool, key="")
         came: JsonValue = await Call(tool.command(args, retry), Any)
         if tool.skill is None:
             return came

@@ -28,9 +28,6 @@ from refold.cost import OWNER_DAY_SPENT
 HOOK_RETRIES = 5
 """How often hooks may repeat a model or tool call in one step, or resume an answer."""
 
-CHECKS_TYPES = "agent.argument_types"
-"""A patch: in tasks that were recorded before, gates open for arguments of the wrong type."""
-
 T = TypeVar("T")
 R = TypeVar("R")
 Emit = Callable[[object], None]
@@ -292,7 +289,7 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
         except SkillError as error:
             return refusal(call, str(error)), None
         if (policy := self._gate(tool)) is not None:
-            if (unfit := tool.misfits(args)) and turn.ctx.patched(CHECKS_TYPES):
+            if unfit := tool.misfits(args):
                 return refusal(call, unfit), None
             decided = await _ask_person(turn, call, tool, policy)
             if isinstance(decided, ToolReturn):

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, BeforeValidator, ValidationError
 from pydantic_core import to_json
 
-from refold import Status, tool
+from refold import tool
 from refold.agent.tools import tools_of
 from refold.effects.tools import tools_of as in_worker
-from refold.export.differs import refolded
-from refold.testing import approve, calls, play, reply
-from tests.agent.shop import price, results, shop, stock
+from refold.testing import calls, play
+from tests.agent.shop import results, shop
 
 ODD = ("12", "1.5", "true", "2026-01-01", "2026-01-01T00:00:00Z", "a", "", 0, 1, 2**70, 1.0, 0.5)
 VALUES = st.recursive(
@@ -87,21 +86,3 @@ def test_nobody_is_asked_about_a_call_that_the_worker_would_refuse() -> None:
 
     assert [one.kind for one in story.asked] == ["chat", "chat"]
     assert results(story) == [("buy", said, True)]
-
-
-def test_a_recorded_task_has_the_gate_that_was_recorded() -> None:
-    """
-    A task that was recorded when such a gate opened replays with the gate.
-    """
-
-    @tool(effect="at_most_once")
-    def buy(item: Any, count: Any = 1) -> str:
-        """As it was: it takes anything."""
-        return "bought"
-
-    before = shop(gates="effects", tools=[price, stock, buy])
-    script: list[Any] = [reply("model", WRONG), approve("buy"), reply("buy", "x"), reply("model", "ok")]
-    story = play(before, "go", *script)
-    *_, last = refolded(shop(gates="effects"), story.snapshots[0], story.entries)
-
-    assert last.status is Status.COMPLETED

@@ -34,7 +34,6 @@ from refold.agent.middleware import Held
 from refold.core.chat import Reply, ToolCall, ToolReturn, UserSaid
 from refold.core.retry_policy import FailureKind
 from refold.effects.middleware import MiddlewareBySkill
-from refold.export.differs import refolded
 from refold.middleware import ActivityTurn, CallPiece, ProgressPiece, TextPiece
 from refold.testing import play, reply
 from tests.agent.shop import replies, shop
@@ -452,17 +451,3 @@ def test_a_result_that_was_answered_without_the_model_is_evaluated() -> None:
     (found,) = [one for one in story.snapshot.threads["main"].said if isinstance(one, ToolReturn)]
 
     assert (found.id, found.value, found.failed) == ("1", "(withheld)", True)
-
-
-@ANSWERED
-def test_a_recorded_task_goes_on_as_it_was_recorded(options: dict[str, Any]) -> None:
-    """
-    What a guardrail did not look at when the task was recorded, it does not look at in a replay of it.
-    """
-    answer = Reply(text=HERE, value=SECRET)
-    story = play(guarded(options), CARD, Content(parts=(Part(text="tea?"), Part(data=SECRET))), reply("model", answer))
-    now = guarded(options, Guardrail(no_cards, on="said"), Guardrail(no_cards))
-
-    *_, last = refolded(now, story.snapshots[0], story.entries)
-
-    assert (last.status, last.messages, last.threads) == ("completed", story.snapshot.messages, story.snapshot.threads)

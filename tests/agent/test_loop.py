@@ -24,7 +24,6 @@ from refold.agent import (
 from refold.agent.tools import AgentTool
 from refold.core.chat import Reply, ToolCall
 from refold.core.commands import CallChat, CallSkill, CallTool
-from refold.export.differs import refolded
 from refold.testing import approve, calls, check_laws, deny, fails, fires, permanent, play, reply, transient
 from tests.agent.shop import TOOLS, price, results, shop, stock
 
@@ -288,16 +287,6 @@ def test_equal_calls_have_one_key(cut: bool, count: dict[str, int]) -> None:
     story = play(agent, "go", answers={"model": [wish, "ok"]}, tools=TOOLS, cut=cut)
 
     assert [one.key for one in story.asked if isinstance(one, CallTool)] == ["buy:tea:1"]
-
-
-def test_a_recorded_call_has_the_key_that_was_recorded() -> None:
-    """
-    Calls that left an argument of their key at its default were recorded without a key, and replay so.
-    """
-    story = play(shop(), "go", answers={"model": [calls("buy", item="tea"), "ok"]}, tools=TOOLS)
-    *_, last = refolded(shop(keys={"buy": "buy:{item}:{count}"}), story.snapshots[0], story.entries)
-
-    assert last.status is Status.COMPLETED
 
 
 # --- definition

@@ -149,18 +149,13 @@ class Guardrail(Simple):
     async def _withhold_unsaid(self, turn: ModelTurn) -> None:
         """Judge what was answered without the model too: the model reads it with this call."""
         state = turn.state
-        new = {n: one for n, one in enumerate(state.unsaid) if not isinstance(one, Reply) and one != withheld(one)}
-        if not new or not turn.ctx.patched(JUDGES_UNSAID):
-            return
-        for place, one in new.items():
-            if await self._judge(one, turn) is not None:
+        for place, one in enumerate(state.unsaid):
+            new = not isinstance(one, Reply) and one != withheld(one)
+            if new and await self._judge(one, turn) is not None:
                 state.unsaid = [*state.unsaid[:place], withheld(one), *state.unsaid[place + 1 :]]
 
     async def _judge(self, said: Said, turn: ModelTurn | ToolTurn) -> Block | None:
-        texts = _texts(said)
-        if len(texts) > 1 and not turn.ctx.patched(JUDGES_ALL):
-            texts = texts[:1]
-        if not (text := "\n".join(texts)):
+        if not (text := "\n".join(_texts(said))):
             return None
         verdict: Any = self.evaluate(text, turn) if self._takes_turn else self.evaluate(text)  # type: ignore[call-arg]
         if inspect.isawaitable(verdict):
@@ -191,10 +186,6 @@ class Guardrail(Simple):
 
 GUARDRAIL = "guardrail"
 """The type of the failure of a model call whose reply is blocked in the worker, without another text in its place."""
-
-
-JUDGES_ALL, JUDGES_UNSAID = "guardrail.all", "guardrail.unsaid"
-"""Patches: tasks that were recorded before judge the text of a message alone, and new messages alone."""
 
 
 @dataclass(frozen=True)
