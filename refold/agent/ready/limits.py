@@ -9,7 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refold.agent.middleware import Proceed, Scope, Simple
-from refold.pace import Pace
+
+
+class _Pace:
+    """When the next step may begin, in one process."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    def wait_s(self, now: float, gap_s: float) -> float:
+        at = max(now, self._due)
+        self._due = at + gap_s
+        return at - now
 
 
 @dataclass(frozen=True)
@@ -29,23 +40,23 @@ class RateLimit(Simple):
     max_per_second: float
     steps: Collection[str] = ("model",)
     scope: Scope = "workflow"
-    _shared: Pace = field(init=False, repr=False, compare=False)
+    _shared: _Pace = field(default_factory=_Pace, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.max_per_second <= 0:
             raise ValueError(f"max_per_second={self.max_per_second!r} lets nothing go on; give a positive number")
-        object.__setattr__(self, "_shared", Pace(1 / self.max_per_second))
 
     async def around(self, turn: Any, proceed: Proceed) -> Any:
         """See `Simple.around`."""
+        gap_s = 1 / self.max_per_second
         if self.scope == "activity":
-            await asyncio.sleep(self._shared.wait_s(time.monotonic()))
+            await asyncio.sleep(self._shared.wait_s(time.monotonic(), gap_s))
             return await proceed(turn)
         name = f"rate_limit {'+'.join(self.steps)}"
         now = turn.ctx.now.timestamp()
         due = turn.state.kept.get(name)
         at = max(now, due) if isinstance(due, float) else now
-        turn.state.kept[name] = at + 1 / self.max_per_second
+        turn.state.kept[name] = at + gap_s
         if at > now:
             await turn.ctx.sleep(at - now, id="rate limit")
         return await proceed(turn)

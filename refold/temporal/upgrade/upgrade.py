@@ -26,13 +26,13 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, W
 from refold.core.errors import InputRejected
 from refold.core.values import Value, lean
 from refold.engine import EngineError, TaskFilter, TaskNotFound
-from refold.pace import Pace
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.engine import TemporalEngine
 from refold.temporal.client.errors import refusals, why_silent
 from refold.temporal.upgrade.builds import Target, Targets, builds_of
 from refold.temporal.upgrade.checks import Checks, Misfit, under_way
+from refold.temporal.upgrade.pace import Pace
 from refold.temporal.upgrade.sealing import is_fresh, seal, still_waits, taken
 
 PACE = 20.0

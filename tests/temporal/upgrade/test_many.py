@@ -176,7 +176,7 @@ def pace_was_kept(moments: list[float], calls: int) -> None:
     """In no stretch of time were more tasks sealed than the pace allows.
 
     Each call, the killed one too, asks at most `AT_ONCE` tasks at one moment; one that has answered goes on in a new
-    run within `PATIENCE`, or is asked again by another call. A turn's exact times are `tests/test_pace.py`'s.
+    run within `PATIENCE`, or is asked again by another call. A turn's exact times are `test_pace`'s.
     """
     on_the_way = 1 + AT_ONCE + PACE * PATIENCE.total_seconds()
     moments = sorted(moments)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.pace import Pace
+from refold.temporal.upgrade.pace import Pace
 
 
 @given(st.floats(0.001, 100), st.lists(st.floats(0, 1_000), min_size=2))
