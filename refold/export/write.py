@@ -129,6 +129,8 @@ class _Section:
                 if isinstance(one, Snapshot):
                     if not begun:
                         begun = True
+                        # A recovered or forked task continues parts of the other task, which no entry of its own asks.
+                        self.parts += [id for id, sent in one.pending.items() if isinstance(sent.command, CallSkill)]
                         yield writer.line("header", self._header(view, one))
                         yield writer.line("task", redacted(view) if redact else view)
                     if one.seq < view.seq or one.seq == 0:

@@ -264,6 +264,23 @@ async def test_parts_are_exported_with_their_task() -> None:
     assert tasks[1].header.part_of == "s1"
 
 
+@pytest.mark.parametrize("how", ["recovered", "forked"])
+async def test_parts_that_a_new_task_took_over_are_exported_with_it(how: str) -> None:
+    """
+    No entry of a recovered or forked task asks for a part that was open in the other task; it is one of its parts.
+    """
+    at = engine()
+    await at.start("sends", Content.from_text("Ada"), task_id="s1")
+    if how == "recovered":
+        await at.cancel("s1")
+    new = await at.recover("s1") if how == "recovered" else await at.fork("s1", at=1, live=True)
+    await at.decide(new.task_id, approved=True, approver="grace")
+
+    found = verify(await lines_of(at, new.task_id, parts=True))
+
+    assert [one.task_id for one in found.tasks] == [new.task_id, f"{new.task_id}/1.1"]
+
+
 async def test_an_open_task_is_exported_as_it_stands() -> None:
     """
     What it waits for can be read from the file, and more of it later in another file with the same first entries.
