@@ -156,7 +156,7 @@ class _Section:
             last=view.seq,
             redacted=self.wanted.redact,
             part_of=self.part_of,
-            note=view.note,
+            note=said(view.note) if self.wanted.redact else view.note,
         )
 
 

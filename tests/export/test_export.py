@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold import Content, Ctx, InputRejected, Transition, UserMessage, flow_skill, step
+from refold import Content, Ctx, InputRejected, Status, TaskState, Transition, UserMessage, flow_skill, step
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live
 from refold.core.events import ReminderDue
@@ -201,6 +201,38 @@ async def test_a_redacted_export_holds_no_words_and_says_so() -> None:
         assert name in data
     [task] = read_export(redacted_)
     assert [entry.seq for entry in task.entries] == [one["entry"]["seq"] for one in map(json.loads, plain[3:-1])]
+
+
+class Terminated:
+    """An engine whose tasks Temporal ended from outside: the server knows why, and no entry of them."""
+
+    def __init__(self, at: FakeEngine) -> None:
+        self.past = at.past
+
+    async def look(self, task_id: str) -> TaskView:
+        """As the server sees it."""
+        why = "Temporal ended it from outside: Workflow terminated: Ada has it already"
+        return TaskView(
+            task_id=task_id,
+            skill="buys",
+            status=Status.CANCELED,
+            lifecycle=TaskState.FAILED,
+            reason=why,
+            note=why,
+        )
+
+
+async def test_a_redacted_header_leaves_out_what_somebody_said_who_terminated_the_task() -> None:
+    """
+    The note repeats their words; that there is one stays.
+    """
+    at = engine()
+    await bought(at)
+
+    lines = await lines_of(Terminated(at), redact=True)
+
+    assert b"Ada" not in b"".join(lines)
+    assert read_export(lines)[0].header.note.startswith("[text of ")
 
 
 @dataclass
