@@ -222,6 +222,23 @@ class Terminated:
         )
 
 
+@pytest.mark.parametrize("how", ["started", "forked"])
+async def test_a_task_that_temporal_ended_is_exported_with_its_journal(how: str) -> None:
+    """
+    Its view knows of no entry; what was recorded is in the file all the same, and the file verifies.
+    """
+    at = engine()
+    await bought(at)
+    task_id = "t1" if how == "started" else (await at.fork("t1", at=2)).task_id
+    entries = [entry async for entry in at.journal(task_id)]
+
+    lines = await lines_of(Terminated(at), task_id)
+
+    assert verify(lines).tasks[0].last == entries[-1].seq
+    [task] = read_export(lines)
+    assert (task.entries, task.view.status, task.view.seq) == (entries, Status.CANCELED, entries[-1].seq)
+
+
 async def test_a_redacted_header_leaves_out_what_somebody_said_who_terminated_the_task() -> None:
     """
     The note repeats their words; that there is one stays.
