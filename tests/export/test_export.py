@@ -21,7 +21,7 @@ from refold.core.fold.apply import advance
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.digests import START, chained
-from refold.engine import TaskNotFound, TaskView, UnknownSkill, view_of
+from refold.engine import TaskExists, TaskNotFound, TaskView, UnknownSkill, view_of
 from refold.export import DamagedExport, ExportEngine, ExportError, read_export, verify, written
 from refold.export.differs import CodeDiffers, refolded
 from refold.export.layout import Line, sealed
@@ -394,6 +394,26 @@ async def test_a_fork_of_an_export_runs_dry() -> None:
     assert fired == FIRED
     with pytest.raises(InputRejected, match="dry"):
         await there.fork("t1", at=3, live=True)
+
+
+async def test_forks_of_an_export_stand_beside_one_another() -> None:
+    """
+    Each is read and forked as the task itself, for as long as the engine exists, and takes no other one's id.
+    """
+    there = ExportEngine(read_export(FILE), {"buys": skill_of(Buys)})
+    views = [await there.fork("t1", at=3), await there.fork("t1", at=1), await there.fork("t1", at=2, new_id="mine")]
+
+    assert [one.task_id for one in views] == ["t1.f1", "t1.f2", "mine"]
+    for view in views:
+        assert await there.look(view.task_id) == view
+        assert (await there.record(view.task_id)).status == view.status
+        assert (await there.at(view.task_id, view.seq)).task_id == view.task_id
+    again = await there.fork("t1.f2", at=2, by="eve")
+    assert (again.task_id, again.forked_from and again.forked_from.task_id) == ("t1.f2.f1", "t1.f2")
+    for taken in ("t1", "mine"):
+        with pytest.raises(TaskExists):
+            await there.fork("t1", at=1, new_id=taken)
+    assert (await there.look("t1")).status is Status.COMPLETED
 
 
 @flow_skill(id="buys", input=Order)
