@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from refold.core.commands import CallSkill
+from refold.core.events import Forked, Recovered
 from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
 from refold.cost import Cost, ModelCall, model_calls, parts_of, total
 from refold.engine import Engine, EngineError, TaskView
 
@@ -24,6 +28,9 @@ class Journals(Protocol):
     def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """See `Engine.journal`."""
 
+    def past(self, task_id: str) -> AsyncGenerator[Snapshot | Entry]:
+        """See `Engine.past`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spender:
@@ -34,7 +41,7 @@ class Spender:
         skill: Its skill; empty if it was not asked for.
         owner: Its owner; empty without one, or if it was not asked for.
         calls: Its own calls, oldest first.
-        parts: The tasks that it started as its parts.
+        parts: The tasks that it started as its parts, or took over as such.
     """
 
     task_id: str
@@ -69,8 +76,14 @@ async def spender(source: Journals, task_id: str, *, skill: str = "", owner: str
         EngineError: Its journal cannot be read.
     """
     entries = [entry async for entry in source.journal(task_id)]
-    calls = tuple(model_calls(task_id, entries))
-    return Spender(task_id=task_id, skill=skill, owner=owner, calls=calls, parts=parts_of(entries))
+    calls, parts = tuple(model_calls(task_id, entries)), parts_of(entries)
+    if entries and isinstance(entries[0].event, Recovered | Forked):
+        async with aclosing(source.past(task_id)) as past:
+            base = await anext(past)
+        assert isinstance(base, Snapshot)
+        # Parts of the other task that were open: no entry of this one asks for them.
+        parts = [*(id for id, one in base.pending.items() if isinstance(one.command, CallSkill)), *parts]
+    return Spender(task_id=task_id, skill=skill, owner=owner, calls=calls, parts=parts)
 
 
 async def with_parts(engine: Engine, task_ids: Sequence[str], *, parts: bool = True) -> Gathered:
