@@ -153,7 +153,16 @@ class Purge:
         shared = {key for one in todo for key in one.refers.shared}
         purged = {one.task_id for one in todo} | {id for one in todo for id, _ in one.webhooks}
         used = await used_elsewhere(self.client, shared, purged) if shared else {}
-        for one in todo:
+        waiting: dict[str, list[Left]] = {}
+        for one in () if dry else todo:
+            if late := await self._written_lately(one, used, since):
+                waiting.setdefault(one.of, []).extend(late)
+        for task_id, left in waiting.items():
+            yield Purged(task_id=task_id, gone=False, left=tuple(left))
+        for one in [one for one in todo if one.of in waiting]:
+            used |= dict.fromkeys(one.refers.shared, one.task_id)
+            purged.discard(one.task_id)
+        for one in [one for one in todo if one.of not in waiting]:
             yield await self._purge(one, purged, used, since, dry=dry)
 
     # --- what there is
@@ -217,6 +226,11 @@ class Purge:
 
     def _stays(self, task_id: str, why: str) -> Left:
         return Left(what=f"task {task_id}", where=self.server, why=why)
+
+    async def _written_lately(self, one: _Ended, used: dict[str, str], since: float) -> list[Left]:
+        """The values for which the task must wait, since they were written just now."""
+        keys = [key for key in sorted(one.refers.shared - used.keys()) if await self.storage.used(key, since=since)]
+        return [Left(what=f"value {key}", where=self.storage.place, why=WRITTEN_LATELY) for key in keys]
 
     # --- deletion
 
