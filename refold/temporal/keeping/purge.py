@@ -254,11 +254,20 @@ class Purge:
             one.left.append(Left(what=f"task {other.task_id}", where=self.server, why=why))
         if self.receipts is None:
             return {}
-        recovered = next((other.task_id for other in stay if other.how == "recovered"), "")
+        recovered = await self._goes_on(one.of, purged)
         kept = f"task {recovered!r} was recovered from this one and goes on with its effects" if recovered else ""
         counts, needed = await self.receipts.purge(one.task_id, kept=kept, dry=dry)
         one.left += [Left(what=what, where=self.receipts.place, why=why) for what, why in needed]
         return counts
+
+    async def _goes_on(self, task_id: str, purged: set[str]) -> str:
+        """The task that stays and goes on for this one, or for a task that went on for it; empty if there is none."""
+        for other in await lineage.offspring(self.connection, task_id):
+            if other.how == "recovered":
+                stays = await self._goes_on(other.task_id, purged) if other.task_id in purged else other.task_id
+                if stays:
+                    return stays
+        return ""
 
     async def _values(self, one: _Ended, used: dict[str, str], since: float, *, dry: bool) -> tuple[int, bool]:
         """How many values were deleted; and whether the task must wait, since one was written just now."""

@@ -130,3 +130,25 @@ async def test_a_value_of_a_task_that_waits_stays_when_another_one_goes(tmp_path
     assert (done["A"].gone, done["B"].gone, purge.deleted) == (True, False, ["A"])
     assert [one.why for one in done["A"].left] == ["an equal value belongs to 'B'"]
     assert await values.get(old) == OLD
+
+
+async def test_receipts_stay_for_a_task_that_was_recovered_from_a_recovered_one(
+    tmp_path: Path, offspring: dict[str, list[OffspringView]]
+) -> None:
+    """
+    A command that was open when the first task failed keeps its id in all tasks that recover it, one after another.
+    """
+    offspring["T"] = [
+        OffspringView(task_id="T.f1", how="forked", seq=1),
+        OffspringView(task_id="T.r1", how="recovered", seq=3),
+    ]
+    offspring["T.r1"] = [OffspringView(task_id="T.r1.r1", how="recovered", seq=5)]
+    offspring["T.f1"] = [OffspringView(task_id="T.f1.r1", how="recovered", seq=5)]
+    receipts = Receipts()
+    purge = Ended(Folder(tmp_path), {"T": set(), "T.r1": set(), "T.f1": set()}, receipts)
+
+    await purged(purge, "T", "T.r1", "T.f1")
+
+    assert receipts.kept.keys() == {"T", "T.r1", "T.f1"}
+    assert ["'T.r1.r1' was recovered" in receipts.kept[one] for one in ("T", "T.r1")] == [True, True]
+    assert "'T.f1.r1' was recovered" in receipts.kept["T.f1"]
