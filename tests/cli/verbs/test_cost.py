@@ -98,6 +98,20 @@ def test_a_part_that_a_new_task_took_over_counts_for_it(how: str) -> None:
     assert printed.lines[-1]["total"]["usd"] == 0.25
 
 
+def test_a_dry_fork_starts_no_part() -> None:
+    """
+    So nothing is said of one that was open in the other task.
+    """
+    engine = FakeEngine([Both, Part])
+    asyncio.run(engine.start("both", Content.from_text("ada"), task_id="c1"))
+    new = asyncio.run(engine.fork("c1", at=1))
+
+    printed = Shell(engine)("cost", new.task_id, "--json")
+
+    assert (printed.exit, printed.err) == (0, Shell(engine)("cost", "c1", "--json").err)
+    assert printed.lines[-1]["total"]["calls"] == 0
+
+
 def test_an_unknown_price_is_said_so(costs: Shell) -> None:
     """
     It is no 0, in a line, in a sum and in JSON.
