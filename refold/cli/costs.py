@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from refold.core.commands import CallSkill
+from refold.core.errors import InputRejected
+from refold.core.events import Forked, Recovered
 from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
 from refold.cost import Cost, ModelCall, model_calls, parts_of, total
 from refold.engine import Engine, EngineError, TaskView
 
@@ -35,6 +40,7 @@ class Spender:
         owner: Its owner; empty without one, or if it was not asked for.
         calls: Its own calls, oldest first.
         parts: The tasks that it started as its parts.
+        took_over: It was recovered or forked, so that parts of another task may have become its own.
     """
 
     task_id: str
@@ -42,6 +48,7 @@ class Spender:
     owner: str = ""
     calls: Sequence[ModelCall] = ()
     parts: Sequence[str] = ()
+    took_over: bool = False
 
 
 @dataclass(slots=True)
@@ -70,7 +77,18 @@ async def spender(source: Journals, task_id: str, *, skill: str = "", owner: str
     """
     entries = [entry async for entry in source.journal(task_id)]
     calls = tuple(model_calls(task_id, entries))
-    return Spender(task_id=task_id, skill=skill, owner=owner, calls=calls, parts=parts_of(entries))
+    took_over = bool(entries) and isinstance(entries[0].event, Recovered | Forked)
+    return Spender(task_id=task_id, skill=skill, owner=owner, calls=calls, parts=parts_of(entries), took_over=took_over)
+
+
+async def _taken_over(engine: Engine, task_id: str) -> list[str]:
+    """The parts of another task that a recovered or forked task continues; no entry of its own asks for them."""
+    async with aclosing(engine.past(task_id)) as past:
+        base = await anext(past)
+    assert isinstance(base, Snapshot)
+    if base.fork is not None and not base.fork.live:
+        return []  # none of them starts
+    return [id for id, one in base.pending.items() if isinstance(one.command, CallSkill)]
 
 
 async def with_parts(engine: Engine, task_ids: Sequence[str], *, parts: bool = True) -> Gathered:
@@ -80,8 +98,11 @@ async def with_parts(engine: Engine, task_ids: Sequence[str], *, parts: bool = T
     async def read(task_id: str) -> Spender | None:
         try:
             record = await engine.record(task_id)
-            return await spender(engine, task_id, skill=record.skill, owner=record.owner or "")
-        except EngineError as error:
+            one = await spender(engine, task_id, skill=record.skill, owner=record.owner or "")
+            if not (one.took_over and parts):
+                return one
+            return replace(one, parts=(*await _taken_over(engine, task_id), *one.parts))
+        except (EngineError, InputRejected) as error:
             found.unread[task_id] = str(error)
             return None
 

@@ -7,23 +7,21 @@ code, which must still make it.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from refold.core.authoring.skill import Skill
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lineage.upgrade import upgraded
-from refold.engine import Build, OffspringView, TaskNotFound, TaskView, UnknownSkill, check_task_id
+from refold.engine import Build, OffspringView, TaskExists, TaskNotFound, TaskView, UnknownSkill, check_task_id
 from refold.export.differs import refolded
 from refold.export.layout import ExportError
 from refold.export.read import Exported, read_export
+from refold.export.write import written
 from refold.lineage.fork import fork, unforkable
 from refold.record import Explanation, TaskRecord, explain, record_of, with_entries
-
-if TYPE_CHECKING:
-    from refold.testing.fake_engine import FakeEngine
 
 Skills = Mapping[str, Skill]
 
@@ -31,7 +29,7 @@ Skills = Mapping[str, Skill]
 class ExportEngine:
     """The tasks of an export; methods as in `refold.engine.Engine`.
 
-    A fork runs in memory, dry, and can be read as the others while this engine exists.
+    A fork runs in memory, dry, and can be read and forked as the others while this engine exists.
     """
 
     def __init__(self, tasks: Sequence[Exported], skills: Skills | Callable[[], Skills] = dict) -> None:
@@ -43,7 +41,7 @@ class ExportEngine:
         """
         self.tasks = {one.task_id: one for one in tasks}
         self._skills = skills
-        self._forks: FakeEngine | None = None
+        self._forks: set[str] = set()
 
     @classmethod
     def of(cls, file: Path, skills: Skills | Callable[[], Skills] = dict) -> ExportEngine:
@@ -57,9 +55,9 @@ class ExportEngine:
 
     async def look(self, task_id: str) -> TaskView:
         """See `Engine.look`. The view's `note` says that it is an export."""
-        if (found := await self._of_fork(task_id)) is not None:
-            return found
         view = self._task(task_id).view
+        if task_id in self._forks:
+            return view
         note = "as it was exported" + (", redacted" if self._task(task_id).header.redacted else "")
         return view.model_copy(update={"note": f"{view.note}; {note}" if view.note else note})
 
@@ -74,14 +72,10 @@ class ExportEngine:
 
     async def builds(self, task_id: str) -> Sequence[Build]:
         """See `Engine.builds`. The digests of an export cover all its entries, and name no build."""
-        return () if task_id not in self.tasks else (Build(seq=self._task(task_id).view.seq),)
+        return (Build(seq=self._task(task_id).view.seq),)
 
     async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """See `Engine.journal`."""
-        if self._forks is not None and task_id not in self.tasks:
-            async for entry in self._forks.journal(task_id, after=after):
-                yield entry
-            return
         for entry in self._task(task_id).entries:
             if entry.seq > after:
                 yield entry
@@ -120,6 +114,7 @@ class ExportEngine:
 
         Raises:
             InputRejected: It is to be live; or as `Engine.fork`.
+            TaskExists: The export has a task with the new id, or another fork has it.
             UnknownSkill, CodeDiffers, ExportError: As `at`.
         """
         if live:
@@ -130,18 +125,19 @@ class ExportEngine:
         skill, base, entries = self._run(task_id, at)
         for _ in refolded(skill, base, entries):
             pass
-        id = f"{task_id}.f1" if new_id is None else check_task_id(new_id)
+        numbered = (f"{task_id}.f{n}" for n in count(1))
+        id = next(id for id in numbered if id not in self.tasks) if new_id is None else check_task_id(new_id)
+        if id in self.tasks:
+            raise TaskExists(id)
         now = entries[-1].at
         snapshot, first = fork(skill, base, entries, id, now, seq=at, by=by)
         from refold.testing.fake_engine import FakeEngine  # a large import, which only forks need
 
-        self._forks = FakeEngine([skill], now=now)
-        return await self._forks.begin(snapshot, first)
-
-    async def _of_fork(self, task_id: str) -> TaskView | None:
-        if self._forks is None or task_id in self.tasks:
-            return None
-        return await self._forks.look(task_id)
+        engine = FakeEngine([skill], now=now)
+        view = await engine.begin(snapshot, first)
+        [self.tasks[id]] = read_export([line async for line in written(engine, id)])
+        self._forks.add(id)
+        return view
 
     def _task(self, task_id: str) -> Exported:
         if task_id not in self.tasks:

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from refold.core.commands import CallSkill
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
+from refold.core.lifecycle import TERMINAL
 from refold.digests import chained
 from refold.engine import TaskNotFound, TaskView
 from refold.export.layout import ExportError, Header, Line, sealed
@@ -120,7 +121,7 @@ class _Section:
     parts: list[str] = field(default_factory=list)
 
     async def lines(self) -> AsyncGenerator[bytes]:
-        view = await self.engine.look(self.task_id)
+        view = await self._view()
         redact, writer = self.wanted.redact, self.writer
         writer.before = b""
         begun = False
@@ -129,6 +130,8 @@ class _Section:
                 if isinstance(one, Snapshot):
                     if not begun:
                         begun = True
+                        # A recovered or forked task continues parts of the other task, which no entry of its own asks.
+                        self.parts += [id for id, sent in one.pending.items() if isinstance(sent.command, CallSkill)]
                         yield writer.line("header", self._header(view, one))
                         yield writer.line("task", redacted(view) if redact else view)
                     if one.seq < view.seq or one.seq == 0:
@@ -142,6 +145,16 @@ class _Section:
             async for history in self.wanted.histories(self.task_id):
                 yield writer.line("history", history)
 
+    async def _view(self) -> TaskView:
+        """The task as it stands; where Temporal ended it, the journal says which entry is the last."""
+        view = await self.engine.look(self.task_id)
+        if view.seq > 0 or view.lifecycle not in TERMINAL:
+            return view
+        async with aclosing(self.engine.past(self.task_id)) as past:
+            async for one in past:
+                view = view.model_copy(update={"seq": one.seq})
+        return view
+
     def _header(self, view: TaskView, base: Snapshot) -> Header:
         return Header(
             version=importlib.metadata.version("refold"),
@@ -154,7 +167,7 @@ class _Section:
             last=view.seq,
             redacted=self.wanted.redact,
             part_of=self.part_of,
-            note=view.note,
+            note=said(view.note) if self.wanted.redact else view.note,
         )
 
 

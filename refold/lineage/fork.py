@@ -14,12 +14,12 @@ from datetime import datetime
 from refold.core.authoring.skill import Skill
 from refold.core.commands import Notify
 from refold.core.errors import InputRejected
-from refold.core.events import CommandFailed, Forked
+from refold.core.events import Forked
 from refold.core.fold.apply import fold
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Fork, Snapshot
 from refold.core.lifecycle import TaskState
-from refold.core.lineage.ids import anew, own_id, renamed
+from refold.core.lineage.ids import anew, own_id, renamed, without_open_failures
 from refold.core.lineage.upgrade import upgraded
 
 
@@ -97,7 +97,7 @@ def _branch(snapshot: Snapshot, made: Fork, at: datetime) -> Snapshot:
             "state": renamed(snapshot.state, ids),
             "pending": pending,
             "waits": tuple(wait.anew(made.scope, at).model_copy(update={"grants": ()}) for wait in snapshot.waits),
-            "held": tuple(event for event in snapshot.held if not isinstance(event, CommandFailed)),
+            "held": without_open_failures(snapshot.held, snapshot.pending),
             "done": (),  # the other task compensates its own effects
             "undone": (),
             "parent": None,

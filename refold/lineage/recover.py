@@ -33,7 +33,7 @@ from refold.core.fold.journal import Entry, receipt_of
 from refold.core.fold.snapshot import UNDO, PastEvent, Pending, Redo, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
-from refold.core.lineage.ids import anew, own_id, renamed
+from refold.core.lineage.ids import anew, own_id, renamed, without_open_failures
 from refold.core.lineage.upgrade import upgraded
 
 
@@ -226,7 +226,7 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
             "pending": pending,
             "waits": tuple(wait.anew(task_id, at) for wait in snapshot.waits),
             "done": tuple(done for done in snapshot.done if done.invocation_id not in undone),
-            "held": tuple(event for event in snapshot.held if not isinstance(event, CommandFailed)),
+            "held": without_open_failures(snapshot.held, snapshot.pending),
             "undone": (),
             "unraised": (),
             "parent": None,

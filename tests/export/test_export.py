@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold import Content, Ctx, InputRejected, Transition, UserMessage, flow_skill, step
+from refold import Content, Ctx, InputRejected, Status, TaskState, Transition, UserMessage, flow_skill, step
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live
 from refold.core.events import ReminderDue
@@ -21,7 +21,7 @@ from refold.core.fold.apply import advance
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.digests import START, chained
-from refold.engine import TaskNotFound, TaskView, UnknownSkill, view_of
+from refold.engine import TaskExists, TaskNotFound, TaskView, UnknownSkill, view_of
 from refold.export import DamagedExport, ExportEngine, ExportError, read_export, verify, written
 from refold.export.differs import CodeDiffers, refolded
 from refold.export.layout import Line, sealed
@@ -203,6 +203,55 @@ async def test_a_redacted_export_holds_no_words_and_says_so() -> None:
     assert [entry.seq for entry in task.entries] == [one["entry"]["seq"] for one in map(json.loads, plain[3:-1])]
 
 
+class Terminated:
+    """An engine whose tasks Temporal ended from outside: the server knows why, and no entry of them."""
+
+    def __init__(self, at: FakeEngine) -> None:
+        self.past = at.past
+
+    async def look(self, task_id: str) -> TaskView:
+        """As the server sees it."""
+        why = "Temporal ended it from outside: Workflow terminated: Ada has it already"
+        return TaskView(
+            task_id=task_id,
+            skill="buys",
+            status=Status.CANCELED,
+            lifecycle=TaskState.FAILED,
+            reason=why,
+            note=why,
+        )
+
+
+@pytest.mark.parametrize("how", ["started", "forked"])
+async def test_a_task_that_temporal_ended_is_exported_with_its_journal(how: str) -> None:
+    """
+    Its view knows of no entry; what was recorded is in the file all the same, and the file verifies.
+    """
+    at = engine()
+    await bought(at)
+    task_id = "t1" if how == "started" else (await at.fork("t1", at=2)).task_id
+    entries = [entry async for entry in at.journal(task_id)]
+
+    lines = await lines_of(Terminated(at), task_id)
+
+    assert verify(lines).tasks[0].last == entries[-1].seq
+    [task] = read_export(lines)
+    assert (task.entries, task.view.status, task.view.seq) == (entries, Status.CANCELED, entries[-1].seq)
+
+
+async def test_a_redacted_header_leaves_out_what_somebody_said_who_terminated_the_task() -> None:
+    """
+    The note repeats their words; that there is one stays.
+    """
+    at = engine()
+    await bought(at)
+
+    lines = await lines_of(Terminated(at), redact=True)
+
+    assert b"Ada" not in b"".join(lines)
+    assert read_export(lines)[0].header.note.startswith("[text of ")
+
+
 @dataclass
 class Kept:
     """An engine that has one task: its first snapshot, its entries, and how it stands."""
@@ -262,6 +311,23 @@ async def test_parts_are_exported_with_their_task() -> None:
     assert [one.task_id for one in alone.tasks] == ["s1"]
     assert [one.task_id for one in both.tasks] == ["s1", "s1/1.1"]
     assert tasks[1].header.part_of == "s1"
+
+
+@pytest.mark.parametrize("how", ["recovered", "forked"])
+async def test_parts_that_a_new_task_took_over_are_exported_with_it(how: str) -> None:
+    """
+    No entry of a recovered or forked task asks for a part that was open in the other task; it is one of its parts.
+    """
+    at = engine()
+    await at.start("sends", Content.from_text("Ada"), task_id="s1")
+    if how == "recovered":
+        await at.cancel("s1")
+    new = await at.recover("s1") if how == "recovered" else await at.fork("s1", at=1, live=True)
+    await at.decide(new.task_id, approved=True, approver="grace")
+
+    found = verify(await lines_of(at, new.task_id, parts=True))
+
+    assert [one.task_id for one in found.tasks] == [new.task_id, f"{new.task_id}/1.1"]
 
 
 async def test_an_open_task_is_exported_as_it_stands() -> None:
@@ -328,6 +394,26 @@ async def test_a_fork_of_an_export_runs_dry() -> None:
     assert fired == FIRED
     with pytest.raises(InputRejected, match="dry"):
         await there.fork("t1", at=3, live=True)
+
+
+async def test_forks_of_an_export_stand_beside_one_another() -> None:
+    """
+    Each is read and forked as the task itself, for as long as the engine exists, and takes no other one's id.
+    """
+    there = ExportEngine(read_export(FILE), {"buys": skill_of(Buys)})
+    views = [await there.fork("t1", at=3), await there.fork("t1", at=1), await there.fork("t1", at=2, new_id="mine")]
+
+    assert [one.task_id for one in views] == ["t1.f1", "t1.f2", "mine"]
+    for view in views:
+        assert await there.look(view.task_id) == view
+        assert (await there.record(view.task_id)).status == view.status
+        assert (await there.at(view.task_id, view.seq)).task_id == view.task_id
+    again = await there.fork("t1.f2", at=2, by="eve")
+    assert (again.task_id, again.forked_from and again.forked_from.task_id) == ("t1.f2.f1", "t1.f2")
+    for taken in ("t1", "mine"):
+        with pytest.raises(TaskExists):
+            await there.fork("t1", at=1, new_id=taken)
+    assert (await there.look("t1")).status is Status.COMPLETED
 
 
 @flow_skill(id="buys", input=Order)

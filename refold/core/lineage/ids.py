@@ -1,4 +1,4 @@
-"""The ids of commands that a task takes over from another task, in recovery and forks.
+"""The commands that a task takes over from another task, in recovery and forks: their ids, and what failed of them.
 
 A command's id is `TASK/ENTRY.N`: the task that sends the command, the entry in which the skill asked for it, and its
 number among that entry's commands. A command that a new task sends as another attempt of the same work keeps its id. A
@@ -7,10 +7,11 @@ command whose work begins anew gets the id of the new task, so that no two tasks
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import JsonValue
 
+from refold.core.events import CommandFailed, Event
 from refold.core.fold.snapshot import Pending
 
 
@@ -27,6 +28,14 @@ def place(id: str) -> str:
 def anew(pending: Pending, id: str) -> Pending:
     """A pending command as a new task sends it: under this id, with attempts counted from the start."""
     return Pending(invocation_id=id, command=pending.command, background=pending.background, given=pending.given)
+
+
+def without_open_failures(held: Sequence[Event], pending: Collection[str]) -> tuple[Event, ...]:
+    """Held events without the failures of pending commands, which a new task sends again.
+
+    The timeout of a question stays: the question is closed, and nothing else brings its outcome.
+    """
+    return tuple(one for one in held if not (isinstance(one, CommandFailed) and one.invocation_id in pending))
 
 
 def renamed(state: JsonValue, ids: Mapping[str, str]) -> JsonValue:

@@ -126,6 +126,15 @@ class Storage(Protocol):
             StorageUnusable: The storage cannot be read.
         """
 
+    async def used(self, key: str, *, since: float) -> bool:
+        """Whether somebody has put the value under a key since then, in seconds since 1970.
+
+        False for a storage that removes nothing.
+
+        Raises:
+            StorageUnusable: Nobody can tell.
+        """
+
     async def remove(self, key: str, *, unused_since: float | None) -> str:
         """Remove the value under a key, if there is one.
 
@@ -220,6 +229,9 @@ class Folder:
     async def check(self) -> None:
         await asyncio.to_thread(self._check)
 
+    async def used(self, key: str, *, since: float) -> bool:
+        return await asyncio.to_thread(self._used, key, since)
+
     async def remove(self, key: str, *, unused_since: float | None) -> str:
         return await asyncio.to_thread(self._remove, key, unused_since)
 
@@ -258,12 +270,19 @@ class Folder:
         except OSError as error:
             raise self._unusable(error) from error
 
-    def _remove(self, key: str, unused_since: float | None) -> str:
-        path = self._path(key)
+    def _used(self, key: str, since: float) -> bool:
         try:
-            if unused_since is not None and path.stat().st_mtime > unused_since:
-                return WRITTEN_LATELY
-            path.unlink()
+            return self._path(key).stat().st_mtime > since
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _remove(self, key: str, unused_since: float | None) -> str:
+        if unused_since is not None and self._used(key, unused_since):
+            return WRITTEN_LATELY
+        try:
+            self._path(key).unlink()
         except FileNotFoundError:
             return ""
         except OSError as error:
@@ -370,6 +389,9 @@ class Bucket:
                 raise ValueMissing(key, self.place)
             return await client.get_object(bucket=self.name, key=self._object(key))
 
+    async def used(self, key: str, *, since: float) -> bool:
+        return False
+
     async def remove(self, key: str, *, unused_since: float | None) -> str:
         return "refold deletes no objects of buckets; delete it there, or let a lifecycle rule do so"
 
@@ -455,6 +477,9 @@ class Off:
 
     async def get(self, key: str) -> bytes:
         raise ValueMissing(key, self.place)
+
+    async def used(self, key: str, *, since: float) -> bool:
+        return False
 
     async def remove(self, key: str, *, unused_since: float | None) -> str:
         return f"this process has no storage; set {ENV} as it was where the value was written"

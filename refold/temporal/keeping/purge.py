@@ -153,7 +153,16 @@ class Purge:
         shared = {key for one in todo for key in one.refers.shared}
         purged = {one.task_id for one in todo} | {id for one in todo for id, _ in one.webhooks}
         used = await used_elsewhere(self.client, shared, purged) if shared else {}
-        for one in todo:
+        waiting: dict[str, list[Left]] = {}
+        for one in () if dry else todo:
+            if late := await self._written_lately(one, used, since):
+                waiting.setdefault(one.of, []).extend(late)
+        for task_id, left in waiting.items():
+            yield Purged(task_id=task_id, gone=False, left=tuple(left))
+        for one in [one for one in todo if one.of in waiting]:
+            used |= dict.fromkeys(one.refers.shared, one.task_id)
+            purged.discard(one.task_id)
+        for one in [one for one in todo if one.of not in waiting]:
             yield await self._purge(one, purged, used, since, dry=dry)
 
     # --- what there is
@@ -218,6 +227,11 @@ class Purge:
     def _stays(self, task_id: str, why: str) -> Left:
         return Left(what=f"task {task_id}", where=self.server, why=why)
 
+    async def _written_lately(self, one: _Ended, used: dict[str, str], since: float) -> list[Left]:
+        """The values for which the task must wait, since they were written just now."""
+        keys = [key for key in sorted(one.refers.shared - used.keys()) if await self.storage.used(key, since=since)]
+        return [Left(what=f"value {key}", where=self.storage.place, why=WRITTEN_LATELY) for key in keys]
+
     # --- deletion
 
     async def _purge(self, one: _Ended, purged: set[str], used: dict[str, str], since: float, *, dry: bool) -> Purged:
@@ -240,11 +254,20 @@ class Purge:
             one.left.append(Left(what=f"task {other.task_id}", where=self.server, why=why))
         if self.receipts is None:
             return {}
-        recovered = next((other.task_id for other in stay if other.how == "recovered"), "")
+        recovered = await self._goes_on(one.of, purged)
         kept = f"task {recovered!r} was recovered from this one and goes on with its effects" if recovered else ""
         counts, needed = await self.receipts.purge(one.task_id, kept=kept, dry=dry)
         one.left += [Left(what=what, where=self.receipts.place, why=why) for what, why in needed]
         return counts
+
+    async def _goes_on(self, task_id: str, purged: set[str]) -> str:
+        """The task that stays and goes on for this one, or for a task that went on for it; empty if there is none."""
+        for other in await lineage.offspring(self.connection, task_id):
+            if other.how == "recovered":
+                stays = await self._goes_on(other.task_id, purged) if other.task_id in purged else other.task_id
+                if stays:
+                    return stays
+        return ""
 
     async def _values(self, one: _Ended, used: dict[str, str], since: float, *, dry: bool) -> tuple[int, bool]:
         """How many values were deleted; and whether the task must wait, since one was written just now."""

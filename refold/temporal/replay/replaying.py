@@ -87,6 +87,10 @@ class ReadOnly:
     async def put(self, key: str, data: bytes) -> None:
         """See `Storage`. Writes nothing."""
 
+    async def used(self, key: str, *, since: float) -> bool:
+        """See `Storage`. This storage removes nothing."""
+        return False
+
     async def remove(self, key: str, *, unused_since: float | None) -> str:
         """See `Storage`. Removes nothing."""
         return "this storage is only read"

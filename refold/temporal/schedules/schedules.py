@@ -166,8 +166,6 @@ class Schedules:
                 await self._client.create_schedule(id, schedule)
         except ScheduleAlreadyRunningError:
             raise ScheduleExists(id) from None
-        except PydanticSerializationError as error:
-            raise unwritable(error) from None
         view = await self.look(id)
         if not view.next:
             await self.delete(id)
@@ -448,7 +446,10 @@ def _check_id(id: str) -> None:
 
 
 def _check_size(start: TaskStart) -> None:
-    size = len(start.model_dump_json().encode(errors="surrogatepass"))
+    try:
+        size = len(start.model_dump_json().encode())
+    except PydanticSerializationError as error:
+        raise unwritable(error) from None
     if size > LARGEST_INPUT:
         raise InputRejected(
             f"a schedule's input has at most {LARGEST_INPUT:,} bytes, and this one {size:,}: keep large values where "

@@ -117,7 +117,7 @@ async def upgrade_tasks(
     connection = engine.connection
     targets = None if before_deploy else Targets(connection.client, to, dry_run)
     mover = _Mover(connection, Checks(connection, skills, tools), targets, Pace(1 / pace), dry_run)
-    pages = _named(connection, task_ids) if task_ids else _open(connection, TaskFilter(skill=skill))
+    pages = _named(connection, task_ids, skill) if task_ids else _open(connection, TaskFilter(skill=skill))
     async for page in pages:
         working = [asyncio.ensure_future(mover.move(row)) for row in page]
         try:
@@ -128,8 +128,11 @@ async def upgrade_tasks(
                 task.cancel()
 
 
-async def _named(connection: Connection, task_ids: Sequence[str]) -> AsyncIterator[Sequence[WorkflowExecution]]:
-    yield [await connection.describe(id) for id in dict.fromkeys(task_ids)]
+async def _named(
+    connection: Connection, task_ids: Sequence[str], skill: str | None
+) -> AsyncIterator[Sequence[WorkflowExecution]]:
+    rows = [await connection.describe(id) for id in dict.fromkeys(task_ids)]
+    yield [row for row in rows if skill in (None, search.as_listed(row).skill)]
 
 
 async def _open(connection: Connection, wanted: TaskFilter) -> AsyncIterator[Sequence[WorkflowExecution]]:

@@ -68,6 +68,50 @@ def test_a_task_costs_what_its_calls_cost(costs: Shell) -> None:
     assert done.err.startswith("an estimate: each call at the price of its day")
 
 
+@flow_skill(id="both")
+class Both:
+    """Has a part and a look beside it, and waits for both."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        """Have asked."""
+        await ctx.gather(ctx.skill("sub", "part", content), ctx.tool("look"))
+        return ctx.complete("done")
+
+
+@pytest.mark.parametrize("how", ["recovered", "forked"])
+def test_a_part_that_a_new_task_took_over_counts_for_it(how: str) -> None:
+    """
+    No entry of a recovered or forked task asks for a part that was open in the other task.
+    """
+    engine = FakeEngine([Both, Part])
+    asyncio.run(engine.start("both", Content.from_text("ada"), task_id="c1"))
+    if how == "recovered":
+        asyncio.run(engine.cancel("c1"))
+        new = asyncio.run(engine.recover("c1"))
+    else:
+        new = asyncio.run(engine.fork("c1", at=1, live=True))
+    asyncio.run(engine.reply(f"{new.task_id}/1.1", "think", reply("openai:gpt-5", 0.25)))
+
+    printed = Shell(engine)("cost", new.task_id, "--json")
+
+    assert printed.lines[-1]["total"]["usd"] == 0.25
+
+
+def test_a_dry_fork_starts_no_part() -> None:
+    """
+    So nothing is said of one that was open in the other task.
+    """
+    engine = FakeEngine([Both, Part])
+    asyncio.run(engine.start("both", Content.from_text("ada"), task_id="c1"))
+    new = asyncio.run(engine.fork("c1", at=1))
+
+    printed = Shell(engine)("cost", new.task_id, "--json")
+
+    assert (printed.exit, printed.err) == (0, Shell(engine)("cost", "c1", "--json").err)
+    assert printed.lines[-1]["total"]["calls"] == 0
+
+
 def test_an_unknown_price_is_said_so(costs: Shell) -> None:
     """
     It is no 0, in a line, in a sum and in JSON.

@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from refold import (
+    Cmd,
     CommandError,
     Content,
     Ctx,
@@ -14,10 +16,13 @@ from refold import (
     Step,
     TaskState,
     Transition,
+    UserMessage,
+    flow_skill,
     table,
     tool,
 )
 from refold.core.commands import CallSkill, CallTool
+from refold.core.events import Event
 from refold.core.fold.wanted import DRY_RUN, Alarm, Perform, finished, wanted
 from tests.core.byhand import ByHand
 
@@ -200,6 +205,49 @@ def test_a_gate_is_decided_at_the_branch() -> None:
     assert (wait.gate, wait.asked_by, wait.since) == ("T/1.1", "F", task.task.at)
     branch.decide("sure", approved=False)
     assert branch.said[-1] == "done"
+
+
+class Log(BaseModel):
+    """What came."""
+
+    log: list[str] = []
+
+
+@flow_skill(id="two_questions")
+class TwoQuestions:
+    """Asks two questions at once, and completes when it has an outcome of both."""
+
+    @staticmethod
+    def initial() -> Log:
+        """Nothing came."""
+        return Log()
+
+    def on_event(self, state: Log, event: Event, ctx: Ctx) -> Transition:
+        """Ask, then wait for both."""
+        if isinstance(event, UserMessage) and event.slot is None:
+            return Transition.to(state).cmd(Cmd.ask_user("a", "A?", timeout_s=5)).cmd(Cmd.ask_user("b", "B?"))
+        after = Log(log=[*state.log, event.kind])
+        return Transition.to(after) if len(after.log) < 2 else Transition.complete(after)
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["forked", "recovered"])
+def test_a_timeout_that_the_skill_has_not_had_is_taken_over(cut: bool, how: str) -> None:
+    """
+    A question that timed out beside an open one is closed in the new task too, so the skill gets its failure there.
+    """
+    task = ByHand(TwoQuestions, cut=cut)
+    task.say()
+    task.clock("timeout")
+    assert [event.kind for event in task.task.held] == ["command_failed"]
+    if how == "recovered":
+        task.cancel()
+
+    new = task.recovered() if how == "recovered" else task.forked(2)
+    new.say("yes", slot="b")
+
+    assert (new.status, new.reason) == (Status.COMPLETED, "")
+    assert new.folded() == new.task
 
 
 @pytest.mark.parametrize(

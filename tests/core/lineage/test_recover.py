@@ -772,6 +772,39 @@ def test_an_effect_that_cannot_be_done_again_fails_the_new_task() -> None:
     assert asked(third) == {"T/2.1", "T2/1.1"}
 
 
+@BOTH
+@pytest.mark.parametrize("how", ["forked", "recovered"])
+def test_a_timeout_while_an_effect_is_done_again_is_taken_over(cut: bool, how: str) -> None:
+    """
+    The skill gets it once the effect is performed, also in a task that is recovered or forked before.
+    """
+
+    async def asks(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=50)
+        try:
+            answer = (await ctx.ask("size", "Which size?", timeout_s=60)).text
+        except CommandError as error:
+            answer = error.failure.type
+        return ctx.complete(f"{paid} {answer}")
+
+    task = started(asks, cut=cut)
+    task.give("charge", 1)
+    task.cancel()
+    task.give("undo charge")
+    second = task.recovered()
+    second.clock("timeout")
+    assert (second.out, [event.kind for event in second.task.held]) == (["charge"], ["command_failed"])
+
+    if how == "recovered":
+        second.fail("charge")
+        third = second.recovered("T3")
+    else:
+        third = second.forked(second.task.seq, live=True)
+    third.give("charge", 2)
+
+    assert (third.status, third.said[1:]) == (Status.COMPLETED, ["2 timeout"])
+
+
 def test_two_effects_that_were_undone_and_one_fails() -> None:
     """
     A failure that comes while the other one waits to be tried again is met when it does not any more.

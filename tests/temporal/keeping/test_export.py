@@ -79,7 +79,7 @@ async def test_histories_replay_without_server_and_storage(engine: TemporalEngin
 
 async def test_a_task_that_temporal_ended_says_so(engine: TemporalEngine) -> None:
     """
-    Its entries do not tell how it ended; the header's note does, and the file verifies.
+    Its entries are all there and do not tell how it ended; the header's note does, and the file verifies.
     """
     task_id = f"counts-{uuid4().hex[:6]}"
     await engine.start("counts", text("one"), task_id=task_id)
@@ -89,4 +89,6 @@ async def test_a_task_that_temporal_ended_says_so(engine: TemporalEngine) -> Non
     lines = await exported(engine, task_id, Wanted())
 
     assert verify(lines).tasks[0].status == "canceled"
-    assert "Temporal ended it from outside" in read_export(lines)[0].header.note
+    [task] = read_export(lines)
+    assert "Temporal ended it from outside" in task.header.note
+    assert task.entries == [entry async for entry in engine.journal(task_id)] != []

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -50,6 +51,16 @@ async def schedules(engine: TemporalEngine) -> AsyncIterator[Schedules]:
     async for one in engine.schedules.list():
         with contextlib.suppress(ScheduleNotFound):  # the list lags behind
             await engine.schedules.delete(one.id)
+
+
+async def test_content_that_cannot_be_written_is_refused() -> None:
+    """
+    Half a surrogate pair, as text that was cut may end in, is refused as where a task is started.
+    """
+    nowhere: Any = SimpleNamespace(client=None)
+
+    with pytest.raises(InputRejected, match="cannot be written as JSON"):
+        await Schedules(nowhere).create("morning", "hello", text("Good morning \ud83d"), SELDOM)
 
 
 def new_id() -> str:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, SetWorkerDeploymentCurrentVersionRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
 
 from refold import Content, Status
 from refold.temporal import Move, Outcome, RefoldPlugin, TemporalEngine, make_worker, upgrade_tasks
+from refold.temporal.data.search_attributes import SKILL
 from refold.temporal.data.storage import Folder
 from refold.temporal.upgrade import upgrade as upgrading
+from refold.testing.play import START
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import settled, text
 from tests.temporal.upgrade import new_skills, sealed_skills
@@ -42,6 +46,29 @@ async def moved(engine: TemporalEngine, skills: Any, ids: Sequence[str], **more:
 async def outcomes(engine: TemporalEngine, skills: Any, ids: Sequence[str], **more: Any) -> list[str]:
     found = await moved(engine, skills, ids, **more)
     return [found[id].outcome for id in ids]
+
+
+async def test_named_tasks_of_another_skill_are_left_alone() -> None:
+    """
+    A skill that is named beside tasks narrows them, as it narrows all open tasks.
+    """
+
+    async def described(id: str) -> Any:
+        skill = SearchAttributePair(SKILL, id.partition("-")[0])
+        return SimpleNamespace(
+            id=id,
+            workflow_type=skill.value,
+            typed_search_attributes=TypedSearchAttributes([skill]),
+            status=WorkflowExecutionStatus.COMPLETED,
+            close_time=START,
+            start_time=START,
+        )
+
+    engine: Any = SimpleNamespace(connection=SimpleNamespace(describe=described, client=None))
+
+    found = await moved(engine, sealed_skills, ["pays-1", "whole-1"], skill="pays", before_deploy=True)
+
+    assert list(found) == ["pays-1"]
 
 
 async def test_one_worker_restarted(client: Client, values: Folder) -> None:
