@@ -454,6 +454,19 @@ def test_a_window_shows_the_newest_turns() -> None:
     assert sum(isinstance(one, UserSaid) for one in story.snapshot.threads["main"].said) == 3
 
 
+def test_a_window_shows_all_that_is_new() -> None:
+    """
+    Two new messages, such as a tool's result and what is left of the budget, are both shown, with the result's call.
+    """
+    answers = {"model": [calls("price", item="a"), "1"]}
+    agent = shop(middleware=[Budget(model_calls=5, tell=True), Window(1)])
+    story = play(agent, "one", answers=answers, tools=TOOLS)
+    said = story.snapshot.threads["main"].said
+
+    assert [one.kind for one in said] == ["user", "user", "reply", "return", "user", "reply"]
+    assert [one.since for one in story.asked if isinstance(one, CallChat)] == [0, 1]
+
+
 def test_a_failure_passes_through() -> None:
     """
     Middleware may catch what a step raises.

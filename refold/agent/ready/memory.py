@@ -121,7 +121,7 @@ class Window(Simple):
     async def around(self, turn: ModelTurn, proceed: Proceed) -> Any:
         """See `Simple.around`."""
         said = [*turn.ctx.thread(turn.state.thread), *turn.state.unsaid, *turn.say]
-        return await proceed(replace(turn, since=max(turn.since, _first_shown(said, self.turns))))
+        return await proceed(replace(turn, since=max(turn.since, _first_shown(said, max(self.turns, len(turn.say))))))
 
 
 def _first_shown(said: list[Said], turns: int) -> int:
