@@ -16,11 +16,13 @@ from refold.agent import (
     Cache,
     Concurrent,
     Guardrail,
+    LoopTurn,
     Middleware,
     RateLimit,
     Retryable,
     Spans,
     Step,
+    StepStatus,
     Window,
     around,
 )
@@ -305,6 +307,21 @@ def test_a_cache_of_replies() -> None:
     story = play(agent, "same", "same", "other", answers={"model": ["1", "2"]})
 
     assert story.said == ("1", "1", "2")
+
+
+def test_a_cache_of_replies_in_another_form() -> None:
+    """
+    The same words, with another type to be answered in, are another question.
+    """
+
+    async def both(turn: LoopTurn) -> StepStatus:
+        said = await turn.ask("Is it right?", thread="said")
+        known = await turn.ask("Is it right?", thread="known", expect=bool)
+        return turn.answer(f"{said.text} {known.value}")
+
+    story = play(shop(middleware=[Cache(models=True)], loop=[both]), "go", answers={"model": ["Yes.", True]})
+
+    assert story.said == ("Yes. True",)
 
 
 def test_a_guardrail_blocks() -> None:

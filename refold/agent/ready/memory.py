@@ -14,6 +14,7 @@ from pydantic_core import to_jsonable_python
 from refold.agent.middleware import Proceed, Scope, Simple
 from refold.agent.steps import ModelTurn, ToolTurn
 from refold.core.chat import Reply, Said, ToolReturn, UserSaid
+from refold.core.schema import schema_of
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def _key(turn: ModelTurn | ToolTurn) -> str:
         return _hash(["tool", turn.call.name, turn.call.args])
     said = [*turn.ctx.thread(turn.state.thread), *turn.state.unsaid, *turn.say]
     told: list[JsonValue] = [one.model_dump(mode="json", exclude={"usage", "model"}) for one in said]
-    return _hash(["model", turn.model, turn.instructions, [tool.name for tool in turn.tools], turn.final, told])
+    form = [schema_of(turn.expect), turn.since, dict(turn.settings)]
+    return _hash(["model", turn.model, turn.instructions, [tool.name for tool in turn.tools], turn.final, told, form])
 
 
 def _fresh(turn: ModelTurn | ToolTurn, data: Any) -> Reply | ToolReturn:
