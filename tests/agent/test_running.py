@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from refold import InputRejected, Status
-from refold.agent import AfterModelCall, AfterTools, Agent, Budget, LoopTurn, StepStatus
+from refold.agent import AfterModelCall, AfterTools, Agent, BeforeInvocation, Budget, LoopTurn, StepStatus
 from refold.core.chat import ToolReturn
 from refold.core.events import ChatResult
 from refold.core.fold.apply import advance
@@ -33,6 +33,22 @@ async def test_it_is_invoked() -> None:
 
     assert (first.text, first.status) == ("main: one", Status.INPUT_REQUIRED)
     assert (second.text, second.status, second.task_id) == ("main: two", Status.COMPLETED, first.task_id)
+
+
+async def test_an_answer_is_to_the_newest_message() -> None:
+    """
+    Where a hook answers with a text, the value of the answer before it is not given once more.
+    """
+
+    def closed(event: BeforeInvocation) -> None:
+        event.cancel = "closed" if event.state.turns == 2 else False
+
+    agent = shop(output=int, turns=3, plugins=[closed])
+    engine = FakeEngine([agent], answers={"model": [7]})
+    first = await agent.invoke(engine, "one")
+    second = await agent.invoke(engine, "two", task_id=first.task_id)
+
+    assert [(one.text, one.value) for one in (first, second)] == [("7", 7), ("closed", None)]
 
 
 async def test_it_is_streamed() -> None:
