@@ -10,6 +10,7 @@ import pytest
 from refold import CommandError, Content, RetryPolicy, Status, TaskState
 from refold.agent import (
     AfterModelCall,
+    Agent,
     BeforeModelCall,
     Block,
     Budget,
@@ -307,6 +308,22 @@ def test_a_cache_of_replies() -> None:
     story = play(agent, "same", "same", "other", answers={"model": ["1", "2"]})
 
     assert story.said == ("1", "1", "2")
+
+
+def test_a_call_that_cannot_be_read_is_not_cached() -> None:
+    """
+    It has no arguments, as a right call may have none; the model reads what was wrong.
+    """
+    unreadable = ToolCall(id="2", name="price", problem="the arguments are not JSON")
+    answers = {"model": [calls("price"), unreadable, "Done."], "price": 9}
+    story = play(
+        Agent("teller", tools=["price"], gates="none", middleware=[Cache(tools=["price"])]), "go", answers=answers
+    )
+
+    assert results(story) == [
+        ("price", 9, False),
+        ("price", "the arguments cannot be read: the arguments are not JSON", True),
+    ]
 
 
 def test_a_cache_of_replies_in_another_form() -> None:

@@ -52,7 +52,7 @@ class Cache(Simple):
         """See `Simple.around`."""
         if self.scope == "activity":
             return await self._in_worker(turn, proceed)
-        if isinstance(turn, ToolTurn) and turn.call.name not in self.tools:
+        if isinstance(turn, ToolTurn) and (turn.call.name not in self.tools or turn.call.problem):
             return await proceed(turn)
         kept = turn.state.kept.setdefault("cache", {})
         assert isinstance(kept, dict)
