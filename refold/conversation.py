@@ -207,8 +207,8 @@ def previous_of(snapshot: Snapshot) -> Previous:
     """
     newest: dict[str, tuple[int, Thread]] = {}
     for name, thread in snapshot.threads.items():
-        own, _, number = name.partition("~")
-        copy = int(number) if number.isdigit() else 1
+        own, _, number = name.rpartition("~")
+        own, copy = (own, int(number)) if own and number.isdecimal() else (name, 1)
         if copy >= newest.get(own, (0, thread))[0]:
             newest[own] = copy, thread
     return Previous(task_id=snapshot.task_id, threads={name: _closed(thread) for name, (_, thread) in newest.items()})

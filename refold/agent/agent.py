@@ -22,8 +22,9 @@ from refold.agent.plugins import Hook, Hooks, Plugin
 from refold.agent.steps import ModelStep, ToolStep
 from refold.agent.tools import AgentTool, tools_of
 from refold.core.authoring.skill import options_for
-from refold.core.content import Content, as_content
+from refold.core.content import Artifact, Content, as_content
 from refold.core.errors import DefinitionError, SkillError, brief
+from refold.core.fold.journal import Entry
 from refold.core.gates import GatePolicy
 from refold.core.lifecycle import Status
 from refold.core.retry_policy import RetryPolicy
@@ -45,7 +46,7 @@ class Answer:
         task_id: The task.
         status: Completed; or waiting for a person or for the next message.
         text: The agent's last message.
-        value: The answer, if it has a type; None otherwise.
+        value: The answer to this message, if it has a type; None otherwise.
         task: The whole task.
     """
 
@@ -263,12 +264,13 @@ class Agent(StepMachine):
         The arguments and errors are those of `stream`.
         """
         task_id, after = await self._say(engine, message, task_id, start)
+        handed: dict[str, Artifact] = {}
         async with aclosing(engine.watch(task_id, after=after)) as going_on:
-            async for _ in going_on:
-                pass
+            async for one in going_on:
+                handed |= {artifact.name: artifact for artifact in (one.artifacts if isinstance(one, Entry) else ())}
         task = await engine.look(task_id)
         said = [one.text for one in task.messages if one.role == "agent"]
-        value = next((one.data for one in task.artifacts if one.name == ANSWER), None)
+        value = Content(parts=handed[ANSWER].parts).data if ANSWER in handed else None
         return Answer(task_id=task_id, status=task.status, text=said[-1] if said else "", value=value, task=task)
 
     async def _say(

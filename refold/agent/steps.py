@@ -215,8 +215,8 @@ def forget(turn: ModelTurn) -> None:
     state = turn.state
     said = turn.ctx.thread(state.thread)
     state.unsaid, state.last_reply = list(said[: len(said) - state.told - 1]), None
-    name, _, number = state.thread.partition("~")
-    state.thread = f"{name}~{int(number or 1) + 1}"
+    name, _, number = state.thread.rpartition("~")
+    state.thread = f"{name}~{int(number) + 1}" if number.isdecimal() else f"{state.thread}~2"
 
 
 class ToolStep(Step[ToolTurn, ToolReturn]):

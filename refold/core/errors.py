@@ -22,7 +22,7 @@ RefoldError
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from refold.core.retry_policy import Failure
 from refold.core.values import has_set, text
@@ -177,11 +177,12 @@ class CommandError(RefoldError):
         return (self.invocation_id, *self.beside)
 
 
-def first_of(errors: Sequence[CommandError]) -> CommandError:
-    """The first of several failures that came at one `await`, which names the others as `beside`."""
-    first, *others = errors
-    first.beside = tuple(dict.fromkeys([*first.beside, *(id for one in others for id in one.failed_ids)]))
-    return first
+def first_of(results: Iterable[object]) -> CommandError | None:
+    """The first failure among the results of one `await`, which names the others as `beside`; None without any."""
+    failed = [one for one in results if isinstance(one, CommandError)]
+    for first in failed[:1]:
+        first.beside = tuple(dict.fromkeys([*first.beside, *(id for one in failed[1:] for id in one.failed_ids)]))
+    return failed[0] if failed else None
 
 
 class DecodeError(CommandError):

@@ -10,17 +10,20 @@ import pytest
 from refold import CommandError, Content, RetryPolicy, Status, TaskState
 from refold.agent import (
     AfterModelCall,
+    Agent,
     BeforeModelCall,
     Block,
     Budget,
     Cache,
     Concurrent,
     Guardrail,
+    LoopTurn,
     Middleware,
     RateLimit,
     Retryable,
     Spans,
     Step,
+    StepStatus,
     Window,
     around,
 )
@@ -307,6 +310,37 @@ def test_a_cache_of_replies() -> None:
     assert story.said == ("1", "1", "2")
 
 
+def test_a_call_that_cannot_be_read_is_not_cached() -> None:
+    """
+    It has no arguments, as a right call may have none; the model reads what was wrong.
+    """
+    unreadable = ToolCall(id="2", name="price", problem="the arguments are not JSON")
+    answers = {"model": [calls("price"), unreadable, "Done."], "price": 9}
+    story = play(
+        Agent("teller", tools=["price"], gates="none", middleware=[Cache(tools=["price"])]), "go", answers=answers
+    )
+
+    assert results(story) == [
+        ("price", 9, False),
+        ("price", "the arguments cannot be read: the arguments are not JSON", True),
+    ]
+
+
+def test_a_cache_of_replies_in_another_form() -> None:
+    """
+    The same words, with another type to be answered in, are another question.
+    """
+
+    async def both(turn: LoopTurn) -> StepStatus:
+        said = await turn.ask("Is it right?", thread="said")
+        known = await turn.ask("Is it right?", thread="known", expect=bool)
+        return turn.answer(f"{said.text} {known.value}")
+
+    story = play(shop(middleware=[Cache(models=True)], loop=[both]), "go", answers={"model": ["Yes.", True]})
+
+    assert story.said == ("Yes. True",)
+
+
 def test_a_guardrail_blocks() -> None:
     """
     It fails the task, with its name and reason; or says something else in the reply's place.
@@ -452,6 +486,19 @@ def test_a_window_shows_the_newest_turns() -> None:
 
     assert since == [0, 0, 2, 2]
     assert sum(isinstance(one, UserSaid) for one in story.snapshot.threads["main"].said) == 3
+
+
+def test_a_window_shows_all_that_is_new() -> None:
+    """
+    Two new messages, such as a tool's result and what is left of the budget, are both shown, with the result's call.
+    """
+    answers = {"model": [calls("price", item="a"), "1"]}
+    agent = shop(middleware=[Budget(model_calls=5, tell=True), Window(1)])
+    story = play(agent, "one", answers=answers, tools=TOOLS)
+    said = story.snapshot.threads["main"].said
+
+    assert [one.kind for one in said] == ["user", "user", "reply", "return", "user", "reply"]
+    assert [one.since for one in story.asked if isinstance(one, CallChat)] == [0, 1]
 
 
 def test_a_failure_passes_through() -> None:

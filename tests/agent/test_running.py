@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from refold import InputRejected, Status
-from refold.agent import AfterTools, Agent, Budget
+from refold.agent import AfterModelCall, AfterTools, Agent, BeforeInvocation, Budget, LoopTurn, StepStatus
 from refold.core.chat import ToolReturn
 from refold.core.events import ChatResult
 from refold.core.fold.apply import advance
@@ -33,6 +33,22 @@ async def test_it_is_invoked() -> None:
 
     assert (first.text, first.status) == ("main: one", Status.INPUT_REQUIRED)
     assert (second.text, second.status, second.task_id) == ("main: two", Status.COMPLETED, first.task_id)
+
+
+async def test_an_answer_is_to_the_newest_message() -> None:
+    """
+    Where a hook answers with a text, the value of the answer before it is not given once more.
+    """
+
+    def closed(event: BeforeInvocation) -> None:
+        event.cancel = "closed" if event.state.turns == 2 else False
+
+    agent = shop(output=int, turns=3, plugins=[closed])
+    engine = FakeEngine([agent], answers={"model": [7]})
+    first = await agent.invoke(engine, "one")
+    second = await agent.invoke(engine, "two", task_id=first.task_id)
+
+    assert [(one.text, one.value) for one in (first, second)] == [("7", 7), ("closed", None)]
 
 
 async def test_it_is_streamed() -> None:
@@ -142,3 +158,30 @@ def test_a_task_that_ran_out_recovers() -> None:
     assert failed.reason.startswith("the budget of 1 model_calls is used up")
     assert [issued.command.id for issued in entry.commands] == ["model"]
     assert [one.kind for one in task.threads["main"].said] == ["user", "reply"]
+
+
+async def test_a_conversation_of_any_name_goes_on() -> None:
+    """
+    A name with a tilde is no number of a copy: a discarded reply is asked for again, and the next task goes on there.
+    """
+
+    def once_more(event: AfterModelCall) -> None:
+        event.retry = event.attempt_count == 1
+
+    async def check(turn: LoopTurn) -> StepStatus:
+        await turn.ask("Is it right?", thread="a")
+        return turn.answer((await turn.ask("Is it?", thread="a~b")).text)
+
+    agent = shop(loop=[check], plugins=[once_more])
+    engine = FakeEngine([agent], answers={"model": ["1", "2", "3", "4", "5", "6", "7", "8"]})
+    first = await agent.invoke(engine, "go")
+    second = await agent.invoke(engine, "go", previous=first.task_id)
+    threads = (await engine.at(second.task_id, second.task.seq)).threads
+
+    assert (first.text, second.text) == ("4", "8")
+    assert {name: len(thread.said) for name, thread in threads.items()} == {
+        "aside.a": 4,
+        "aside.a~2": 4,
+        "aside.a~b": 4,
+        "aside.a~b~2": 4,
+    }

@@ -479,6 +479,17 @@ def test_the_right_application_has_no_finding(checked: Check) -> None:
         assert checked(f"./{file}") == checked()
 
 
+def test_every_option_of_a_call_is_no_argument_of_its_tool(folder: Path, checked: Check) -> None:
+    """
+    Whatever `ctx.tool` takes beside the tool's own arguments is taken as an option here too.
+    """
+    options = 'id="paying", key=order.order_id, key_scope="all", retry=None, queue=None'
+    file = folder / BUY
+    file.write_text(file.read_text().replace(CHARGE, f"{CHARGE[:-1]}, {options})"))
+
+    assert checked().found == []
+
+
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
 def test_each_mistake_is_found_alone_and_where_it_is(wrong: Wrong, folder: Path, checked: Check) -> None:
     """

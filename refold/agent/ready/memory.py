@@ -14,6 +14,7 @@ from pydantic_core import to_jsonable_python
 from refold.agent.middleware import Proceed, Scope, Simple
 from refold.agent.steps import ModelTurn, ToolTurn
 from refold.core.chat import Reply, Said, ToolReturn, UserSaid
+from refold.core.schema import schema_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Cache(Simple):
         """See `Simple.around`."""
         if self.scope == "activity":
             return await self._in_worker(turn, proceed)
-        if isinstance(turn, ToolTurn) and turn.call.name not in self.tools:
+        if isinstance(turn, ToolTurn) and (turn.call.name not in self.tools or turn.call.problem):
             return await proceed(turn)
         kept = turn.state.kept.setdefault("cache", {})
         assert isinstance(kept, dict)
@@ -87,7 +88,8 @@ def _key(turn: ModelTurn | ToolTurn) -> str:
         return _hash(["tool", turn.call.name, turn.call.args])
     said = [*turn.ctx.thread(turn.state.thread), *turn.state.unsaid, *turn.say]
     told: list[JsonValue] = [one.model_dump(mode="json", exclude={"usage", "model"}) for one in said]
-    return _hash(["model", turn.model, turn.instructions, [tool.name for tool in turn.tools], turn.final, told])
+    form = [schema_of(turn.expect), turn.since, dict(turn.settings)]
+    return _hash(["model", turn.model, turn.instructions, [tool.name for tool in turn.tools], turn.final, told, form])
 
 
 def _fresh(turn: ModelTurn | ToolTurn, data: Any) -> Reply | ToolReturn:
@@ -121,7 +123,7 @@ class Window(Simple):
     async def around(self, turn: ModelTurn, proceed: Proceed) -> Any:
         """See `Simple.around`."""
         said = [*turn.ctx.thread(turn.state.thread), *turn.state.unsaid, *turn.say]
-        return await proceed(replace(turn, since=max(turn.since, _first_shown(said, self.turns))))
+        return await proceed(replace(turn, since=max(turn.since, _first_shown(said, max(self.turns, len(turn.say))))))
 
 
 def _first_shown(said: list[Said], turns: int) -> int:

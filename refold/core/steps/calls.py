@@ -64,7 +64,7 @@ class FirstOf:
     The coroutine is resumed with a list of pairs: a call, and its value or the `CommandError` it failed with.
 
     Attributes:
-        failed: Ids of commands whose failure ended a branch, and is raised when all branches have ended.
+        failed: Ids of commands whose failures branches have received: to be raised in a branch, or when all have ended.
     """
 
     __slots__ = ("calls", "failed")

@@ -51,7 +51,7 @@ class StepMachine(Skill):
     def awaiting(self, state: JsonValue) -> tuple[str, ...]:
         """See `Skill.awaiting`: the commands of the step's last await, or those whose results its parameters need.
 
-        In `ctx.parallel`, these are the outstanding calls of all branches, and the calls whose failure ended a branch.
+        In `ctx.parallel`, these are the outstanding calls of all branches, and the calls whose failures will be raised.
         """
         if state is None:
             return ()

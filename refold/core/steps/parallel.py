@@ -21,17 +21,14 @@ Completed = list[tuple[Call[Any], Any]]
 class Parallel(Generic[T]):
     """See `Ctx.parallel`."""
 
+    named = "a `ctx.parallel(...)`"
+
     def __init__(self, runs: Sequence[Coroutine[Any, Any, T]], limit: int | None) -> None:
         self._branches = [_Branch(run) for run in runs]
         self._limit = limit
         self.awaited = False
         self._open: dict[int, tuple[Call[Any], _Branch]] = {}
         self._unsent: list[tuple[Call[Any], _Branch]] = []
-
-    @property
-    def named(self) -> str:
-        """The call, as errors name it."""
-        return "a `ctx.parallel(...)`"
 
     def close(self) -> None:
         """Close the coroutines, so that Python does not warn of coroutines that were never awaited."""
@@ -44,17 +41,14 @@ class Parallel(Generic[T]):
             for branch in self._branches:
                 self._unsent += [(call, branch) for call in branch.resume(None)]
             while (calls := self._next()) is not None:
-                completed: Completed = yield FirstOf(calls, self._failed())
+                completed: Completed = yield FirstOf(calls, tuple(id for one in self._branches for id in one.unraised))
                 for branch, results in self._by_branch(completed):
                     self._unsent += [(call, branch) for call in branch.receive(results)]
         finally:
             self.close()
-        if failed := [branch.failed for branch in self._branches if branch.failed is not None]:
-            raise first_of(failed)
+        if (failed := first_of(branch.failed for branch in self._branches)) is not None:
+            raise failed
         return tuple(branch.value for branch in self._branches)
-
-    def _failed(self) -> tuple[str, ...]:
-        return tuple(id for branch in self._branches if branch.failed is not None for id in branch.failed.failed_ids)
 
     def _next(self) -> tuple[Call[Any], ...] | None:
         """The calls to send now; None if no call is outstanding then.
@@ -110,9 +104,17 @@ class _Branch:
         self._awaited: Asked | FirstOf = ()
         self._results: dict[int, Any] = {}
 
+    @property
+    def unraised(self) -> tuple[str, ...]:
+        """The ids of commands whose failures the coroutine has received and not raised, or has not caught."""
+        if isinstance(self._awaited, FirstOf):
+            return self._awaited.failed
+        failed = (one for one in (self.failed, *self._results.values()) if isinstance(one, CommandError))
+        return tuple(id for one in failed for id in one.failed_ids)
+
     def resume(self, results: Any) -> Sequence[Call[Any]]:
         """Resume the coroutine with results, or by raising a failure in it. Returns the calls that it awaits next."""
-        self._results = {}
+        self._awaited, self._results = (), {}
         try:
             awaited = self.run.throw(results) if isinstance(results, CommandError) else self.run.send(results)
         except StopIteration as stop:
@@ -136,4 +138,4 @@ class _Branch:
         if any(id(call) not in self._results for call in self._awaited):
             return ()
         results = tuple(self._results[id(call)] for call in self._awaited)
-        return self.resume(next((one for one in results if isinstance(one, CommandError)), results))
+        return self.resume(first_of(results) or results)

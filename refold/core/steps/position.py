@@ -33,7 +33,7 @@ class Await:
         first: Whether one outcome is enough to resume the step (see `FirstOf`); otherwise all are needed.
         outstanding: Ids of all calls that the step waits for here; with `first`, also those of earlier awaits.
         completed: With `first`: ids of the outstanding calls that had completed when the step was resumed.
-        failed: Ids of commands whose failure ended a branch of `ctx.parallel`; raised when all branches have ended.
+        failed: Ids of commands whose failures branches of `ctx.parallel` have received, and that are raised later.
     """
 
     __slots__ = ("data", "first", "outstanding")

@@ -18,7 +18,7 @@ from refold.core.authoring.skill import Live
 from refold.core.authoring.transition import NOTHING, UNCHANGED, Transition, altered
 from refold.core.commands import AskApproval, AskUser, fingerprint
 from refold.core.content import Content
-from refold.core.errors import CommandError, ReplayMismatch, SkillError, brief, first_of
+from refold.core.errors import CommandError, DecodeError, ReplayMismatch, SkillError, brief, first_of
 from refold.core.events import UserMessage
 from refold.core.fold.questions import reply_value
 from refold.core.fold.snapshot import Receipt, ReceiptStatus
@@ -75,15 +75,10 @@ class Drive:
     def enter_fed(self, position: Position) -> Transition:
         """Enter a step whose parameters waited for the results of the goto's commands."""
         step = self._saved_step(position.step)
-        payload = {name: Json(data) for name, data in position.args.items()}
-        failed = []
-        for name, id in position.fed_by.items():
-            try:
-                payload[name] = Json(self._outcome(id, name))
-            except CommandError as error:
-                failed.append(error)
-        if failed:
-            raise first_of(failed)
+        fed: dict[str, Any] = {name: self._outcome(id, name) for name, id in position.fed_by.items()}
+        if (failed := first_of(fed.values())) is not None:
+            raise failed
+        payload = {name: Json(data) for name, data in {**position.args, **fed}.items()}
         return self.enter(*self._met(step, payload), list(position.fed_by.values()))
 
     def interrupt(self, position: Position, message: UserMessage) -> Transition:
@@ -261,22 +256,23 @@ class Drive:
             return [(call, self._result(call, id)) for id in over.completed for call in [going.open.pop(id)]]
         results = tuple(self._result(call, id) for id, call in going.open.items())
         going.open = {}
-        failed = [one for one in results if isinstance(one, CommandError)]
-        return first_of(failed) if failed else results
+        return first_of(results) or results
 
     def _result(self, call: Call[Any], id: str) -> Any:
+        value: Any = self._outcome(id, call.command.id)
+        if isinstance(value, CommandError):
+            return value
         try:
-            value = self._outcome(id, call.command.id)
             if isinstance(call.command, AskUser) and call.command.expect is not None:
                 value = reply_value(Content.model_validate(value))
             return decode_as(call.kind, value, call.command.id, id)
-        except CommandError as error:
+        except DecodeError as error:
             return error
 
-    def _outcome(self, id: str, name: str) -> JsonValue:
+    def _outcome(self, id: str, name: str) -> JsonValue | CommandError:
         receipt: Receipt = self.moment.receipts[id]
         if receipt.status is not ReceiptStatus.OK:
-            raise CommandError(name, id, Failure.model_validate(receipt.outcome))
+            return CommandError(name, id, Failure.model_validate(receipt.outcome))
         return receipt.outcome
 
     # --- leaving a step

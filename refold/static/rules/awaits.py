@@ -23,6 +23,9 @@ ENDS_OF = {
 AS_RESULT = (ast.Attribute, ast.BinOp, ast.BoolOp, ast.Compare, ast.For, ast.FormattedValue, ast.If, ast.UnaryOp)
 """Syntax that uses a name as a result, which it would be only after an `await`."""
 
+HOLDS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+"""Syntax that puts a call into a container."""
+
 Parents = Mapping[int, ast.AST]
 
 
@@ -54,17 +57,20 @@ def _unawaited(unit: Unit, call: ast.Call, verb: str, parents: Parents) -> Itera
         yield finding(unit, call, "not-awaited", text)
         return
     child: ast.AST = call
+    as_result: tuple[type[ast.AST], ...] = AS_RESULT
     while (parent := parents.get(id(child))) is not None and not isinstance(parent, ast.stmt):
         if isinstance(parent, ast.Await) or (isinstance(parent, ast.Call) and _is_gather(parent)):
             return
         if isinstance(parent, ast.Call):  # handed to a function, such as `calls.append`
             return
+        if isinstance(parent, HOLDS):
+            as_result = ()  # the name's attributes, items and truth are those of the container
         child = parent
     match parent:
         case ast.Return():
             return  # a helper's caller awaits it; for a step another rule reports it
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)) if _awaited_later(
-            unit, name, parents
+            unit, name, parents, as_result
         ):
             return
         case ast.Assign(targets=[ast.Name()]) | ast.AnnAssign() | ast.Expr() | ast.If() | ast.While():
@@ -80,11 +86,11 @@ def _is_gather(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr == "gather"
 
 
-def _awaited_later(unit: Unit, name: str, parents: Parents) -> bool:
-    """Whether a name is passed to code that may await it; that code is not examined."""
+def _awaited_later(unit: Unit, name: str, parents: Parents, as_result: tuple[type[ast.AST], ...]) -> bool:
+    """Whether a name is used otherwise than as a result: by code that may await it, which is not examined."""
     code = code_of(unit.node)
     uses = [one for one in code if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load)]
-    return any(not isinstance(parents.get(id(use)), AS_RESULT) for use in uses)
+    return any(not isinstance(parents.get(id(use)), as_result) for use in uses)
 
 
 def _await_of(unit: Unit, value: ast.expr, ctx: set[str], reach: Reach) -> Iterator[Finding]:

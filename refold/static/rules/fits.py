@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
+import inspect
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from refold.core.authoring.cmd import Cmd
+from refold.core.authoring.context import Ctx
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import skill_id
 from refold.core.authoring.tool import ToolSpec, tool_spec
@@ -32,7 +34,11 @@ from refold.static.models import models_of
 from refold.static.parts import Parts
 from refold.static.rules.purity import finding
 
-OPTIONS = {"args", "id", "key", "retry", "queue"}
+OPTIONS = {
+    one.name
+    for one in inspect.signature(Ctx.tool).parameters.values()
+    if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+}
 """What a call of a tool takes beside the tool's own arguments."""
 
 EXPECTING = {"activity", "ask", "await_input", "chat", "llm", "workflow"}

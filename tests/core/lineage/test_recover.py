@@ -172,6 +172,56 @@ def test_a_failure_inside_gather_that_was_canceled_meanwhile() -> None:
     assert new.said == ["1 2 3"]
 
 
+async def gathered(ctx: Ctx) -> str:
+    b, c = await ctx.gather(ctx.tool("b"), ctx.tool("c"))
+    return f"{b} {c}"
+
+
+async def nested(ctx: Ctx) -> str:
+    async def only(name: str) -> str:
+        return str(await ctx.tool(name))
+
+    return " ".join(await ctx.parallel(only("b"), only("c")))
+
+
+@BOTH
+@pytest.mark.parametrize("canceled", [False, True])
+@pytest.mark.parametrize("branch", [gathered, nested])
+def test_failures_inside_a_branch(branch: Any, canceled: bool, cut: bool) -> None:
+    """
+    A branch of `ctx.parallel` that gathers, or has branches itself, is no other: all its failures are asked for again,
+    those that were raised at once and those that were not raised yet.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        async def beside() -> None:
+            await ctx.tool("a")
+            await ctx.tool("d")
+
+        (said, _) = await ctx.parallel(branch(ctx), beside())
+        return ctx.complete(said)
+
+    task = started(begin, cut=cut)
+    task.fail("b")
+    task.give("a", 1)
+    if canceled:
+        task.cancel()
+    else:
+        task.fail("c")
+        task.give("d", 4)
+    assert task.reason == ("canceled on request" if canceled else "b: forbidden")
+
+    new = task.recovered()
+
+    assert {"b", "c"} <= set(new.out)
+    new.give("c", 3)
+    new.give("b", 2)
+    if canceled:
+        new.give("d", 4)
+    assert new.said == ["2 3"]
+    assert new.folded() == new.task
+
+
 @BOTH
 def test_a_part_whose_outcome_met_a_bug(cut: bool) -> None:
     """
