@@ -352,6 +352,17 @@ async def test_files_and_data_go_both_ways(gateway: Calls) -> None:
     assert echoed["artifacts"][0]["parts"] == both
 
 
+@pytest.mark.parametrize("named", ["*", "*/*", "text/*", "[!x]*", "TEXT/*; charset=utf-8"])
+async def test_a_pattern_is_no_media_type_of_a_part(gateway: Calls, named: str) -> None:
+    """
+    A part has one type, so a caller that names many gets no file to a skill that takes text and data.
+    """
+    message = said(parts=[{"raw": "AP8=", "mediaType": named}])
+    refused = await gateway.error("SendMessage", {"message": message, "metadata": {"skill": "echo"}})
+
+    assert refused["code"] == -32005
+
+
 # --- repeated sends
 
 
