@@ -162,12 +162,10 @@ class Streams:
                 before, last, then = then, entry, with_entry(then, entry)
         if then is None or then.seq != seen.seq:
             raise _unknown(record, seen)
-        if last is None or seen.place == 0:
-            return then, None
-        updates = updates_of(before, last)
+        updates = [] if last is None else updates_of(before, last)
         if seen.place > len(updates):
             raise _unknown(record, seen)
-        return then, None if seen.place == len(updates) else (before, last, updates)
+        return then, None if last is None or seen.place in (0, len(updates)) else (before, last, updates)
 
 
 def seen_by(context: ServerCallContext) -> EventId | None:

@@ -134,7 +134,7 @@ async def test_a_client_that_was_cut_within_an_entry_gets_the_rest_of_it(calls: 
     assert (last.id, last.state) == ("1.2", "TASK_STATE_COMPLETED")
 
 
-@pytest.mark.parametrize("seen", ["banana", "99.1", "1.9"])
+@pytest.mark.parametrize("seen", ["banana", "99.1", "1.9", "0.1"])
 async def test_an_id_of_no_event_is_refused(calls: Calls, seen: str) -> None:
     """
     As an ordinary error, that says what is wrong with it.
