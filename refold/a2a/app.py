@@ -18,7 +18,7 @@ from refold.a2a.card.route import card_routes
 from refold.a2a.extensions import Activated, Timeline
 from refold.a2a.handler import Gateway, Parts
 from refold.a2a.media import JsonOnly, WholeFiles, told_as_json
-from refold.a2a.old_calls import checked
+from refold.a2a.old_calls import checked, rest_of_skills
 from refold.a2a.security import Security, guards, known_caller
 from refold.a2a.security.admission import Admission
 from refold.a2a.security.security_schemes import declare
@@ -102,6 +102,7 @@ def a2a_app(
                     [
                         *create_jsonrpc_routes(handler, "/", Calls(), enable_v0_3_compat=settings.serves_0_3),
                         *create_jsonrpc_routes(handler, SKILL_PATH, Calls(), enable_v0_3_compat=settings.serves_0_3),
+                        *(rest_of_skills(handler, Calls()) if settings.serves_0_3 else ()),
                         *create_rest_routes(handler, Calls(), enable_v0_3_compat=settings.serves_0_3),
                     ],
                     serves_0_3=settings.serves_0_3,

@@ -11,6 +11,8 @@ from a2a.server.routes import DefaultServerCallContextBuilder
 from a2a.utils.constants import VERSION_HEADER
 from starlette.requests import Request
 
+from refold.a2a.security.http_errors import is_rpc
+
 T = TypeVar("T")
 
 SKILL_PATH = "/{skill}/"
@@ -46,7 +48,7 @@ async def status_asked_for(context: ServerCallContext) -> object:
     request = context.state.get(_REQUEST)
     if not isinstance(request, Request):
         return None
-    if request.method == "GET":
+    if not is_rpc(request.scope):
         return request.query_params.get("status")
     params = (await request.json()).get("params")
     return params.get("status") if isinstance(params, dict) else None

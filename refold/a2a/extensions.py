@@ -41,6 +41,9 @@ class Activated:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
         asked = get_requested_extensions(Headers(scope=scope).getlist(HTTP_EXTENSION_HEADER))
         active = ", ".join(sorted(asked.intersection(self.declared)))
 

@@ -20,8 +20,8 @@ from refold.a2a.security.bodies import again
 from refold.a2a.security.http_errors import is_rpc
 from refold.callbacks.address import PATH as CALLBACKS
 
-_FILES = re.compile(rb'"(raw|bytes|fileWithBytes)"')
-"""What a body with a file by value has somewhere: A2A's names of it, 1.0's and 0.3's."""
+_FILES = re.compile(rb'"(raw|bytes|fileWithBytes|file_with_bytes)"')
+"""What a body with a file by value has somewhere: A2A's names of it, 1.0's and 0.3's; ProtoJSON takes both spellings."""
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]*+={0,2}\s*")  # possessive: blanks are looked at once, however many they are
 
@@ -89,7 +89,7 @@ def _no_base64(body: bytes) -> int | None:
     match call:
         case {"params": {"message": {"parts": list(parts)}}}:
             pass
-        case {"message": {"parts": list(parts)} | {"content": list(parts)}}:
+        case {"message": {"parts": list(parts)} | {"content": list(parts)}} | {"request": {"content": list(parts)}}:
             pass
         case _:
             return None
@@ -98,7 +98,9 @@ def _no_base64(body: bytes) -> int | None:
 
 def _file_in(part: Any) -> str:
     match part:
-        case {"raw": str(file)} | {"file": {"bytes": str(file)} | {"fileWithBytes": str(file)}}:
+        case {"raw": str(file)}:
+            return file
+        case {"file": {"bytes": str(file)} | {"fileWithBytes": str(file)} | {"file_with_bytes": str(file)}}:
             return file
         case _:
             return ""

@@ -107,34 +107,34 @@ def approval_app(
         approver = decision.approver or caller
         if approver != caller and caller not in may_vouch:
             return _said(403, f"{caller} may not decide in the name of {approver}")
-        if not await may_see(caller, decision.task_id):
-            return _said(404, str(TaskNotFound(decision.task_id)))
-        return await _decide(engine, decision, approver, caller)
+        try:
+            if not await may_see(caller, decision.task_id):
+                raise TaskNotFound(decision.task_id)
+            return await _decide(engine, decision, approver, caller)
+        except TaskNotFound as error:
+            return _said(404, str(error))
+        except InputRejected as error:
+            return _said(409, str(error))
+        except (NoWorker, NotConnected) as error:
+            return _said(503, str(error))
 
     return Starlette(routes=[Route("/approval-callback", callback, methods=["POST"])])
 
 
 async def _decide(engine: Engine, decision: Decision, approver: str, caller: str) -> JSONResponse:
-    try:
-        wait = _gate(await engine.look(decision.task_id), decision.gate)
-        if wait is not None and wait.approvers and approver not in wait.approvers:
-            return _said(403, f"{approver} may not decide at gate {wait.slot!r}")
-        view = await engine.decide(
-            decision.task_id,
-            decision.gate,
-            approved=decision.decision == "approved",
-            approver=approver,
-            digest=decision.digest,
-            comment=decision.comment,
-            vouched_by=caller,
-            changes=decision.changes,
-        )
-    except TaskNotFound as error:
-        return _said(404, str(error))
-    except InputRejected as error:
-        return _said(409, str(error))
-    except (NoWorker, NotConnected) as error:
-        return _said(503, str(error))
+    wait = _gate(await engine.look(decision.task_id), decision.gate)
+    if wait is not None and wait.approvers and approver not in wait.approvers:
+        return _said(403, f"{approver} may not decide at gate {wait.slot!r}")
+    view = await engine.decide(
+        decision.task_id,
+        decision.gate,
+        approved=decision.decision == "approved",
+        approver=approver,
+        digest=decision.digest,
+        comment=decision.comment,
+        vouched_by=caller,
+        changes=decision.changes,
+    )
     return JSONResponse(view.model_dump(mode="json"))
 
 

@@ -261,6 +261,8 @@ OLD_FILE = {"kind": "message", "messageId": "m-1", "role": "user", "parts": OLD_
         ("/message:stream", "1.0", {"message": FILE}),
         ("/echo/message:send", "1.0", {"message": FILE}),
         ("/v1/message:send", "0.3", {"message": {"role": "ROLE_USER", "content": [{"file": {"fileWithBytes": "*"}}]}}),
+        ("/v1/message:send", "0.3", {"request": {"role": "ROLE_USER", "content": [{"file": {"fileWithBytes": "*"}}]}}),
+        ("/v1/message:send", "0.3", {"message": {"content": [{"file": {"file_with_bytes": "*"}}]}}),
     ],
 )
 async def test_a_file_that_is_not_base64_is_named(path: str, version: str, call: Any, gateway: Calls) -> None:

@@ -9,10 +9,11 @@ from datetime import timedelta
 
 import httpx
 import pytest
+from starlette.testclient import TestClient
 from temporalio.client import Client
 
 from refold import Content, Status
-from refold.a2a import Settings, a2a_app
+from refold.a2a import Security, Settings, a2a_app
 from refold.a2a.serve import bound, url_of
 from refold.engine import News
 from refold.temporal import TemporalEngine
@@ -108,6 +109,15 @@ async def test_a_large_file_goes_in_and_out(served: str) -> None:
         again = await calls.result("GetTask", {"id": task["id"], "historyLength": 0})
 
     assert again["artifacts"] == [{"artifactId": "copy", "name": "copy", "parts": [part]}]
+
+
+def test_a_gateway_starts_and_stops_with_whoever_serves_it(fake: FakeEngine) -> None:
+    """
+    A server or a test client that sends an application's lifespan starts it, and calls it.
+    """
+    app = a2a_app(fake, skills.ALL, Settings(), security=Security(anonymous="everywhere"))
+    with TestClient(app) as client:
+        assert client.get("/livez").status_code == 200
 
 
 def test_a_port_that_is_taken_meanwhile_is_left_for_another() -> None:

@@ -9,6 +9,9 @@ import httpx2
 import pytest
 
 from refold import Content, Status
+from refold.a2a import Security, a2a_app
+from refold.a2a.security.api_keys import api_keys
+from refold.engine import NotConnected
 from refold.testing import FakeEngine
 from refold.web.approvals import approval_app, bearer_keys
 from tests.gated import Payment
@@ -95,3 +98,22 @@ async def test_a_second_decision_is_refused(engine: FakeEngine, http: httpx2.Asy
     await post(http, "key-of-ada")
 
     assert (await post(http, "key-of-ada")).status_code == 409
+
+
+@pytest.mark.parametrize("lost", ["record", "look", "decide"])
+async def test_a_server_that_is_away_is_told_so(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    """
+    At a gateway, too, which first reads whether the caller may see the task: the caller comes again.
+    """
+
+    async def away(*_: Any, **__: Any) -> None:
+        raise NotConnected("the server is away")
+
+    security = Security(keys=api_keys("ada=0123456789abcdef"), anonymous=None)
+    app = a2a_app(engine, [Payment], security=security)
+    monkeypatch.setattr(engine, lost, away)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://refold") as http:
+        await engine.start("payment", Content.from_text("50"), task_id="p2", owner="ada")
+        answer = await post(http, "0123456789abcdef", task_id="p2")
+
+    assert (answer.status_code, answer.json()) == (503, {"error": "the server is away"})

@@ -109,6 +109,7 @@ async def test_nobody_else_can_answer(engine: FakeEngine, http: httpx2.AsyncClie
         (b"{", "application/json", 400, "cannot be read"),
         pytest.param(b"[" * 200_000, "application/json", 400, "cannot be read", id="deep"),
         (b'{"amount_cents": NaN}', "application/json", 400, "NaN is not in JSON"),
+        (b'{"amount_cents": -1e999}', "application/json", 400, "-1e999 is out of a number's range"),
         (b"\xff", "text/plain", 400, "cannot be read"),
         (b"amount_cents=5", "application/x-www-form-urlencoded", 415, "send JSON"),
         (b"x" * 300_000, "text/plain", 413, "at most 262144 bytes"),

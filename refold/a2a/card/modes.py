@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from a2a.utils.errors import ContentTypeNotSupportedError
@@ -22,7 +22,7 @@ def check_input(card: Card, content: Content) -> None:
     """
     for number, part in enumerate(content.parts):
         mode = mode_of(part)
-        if not _any_fits([mode], card.input_modes):
+        if not any(_fits(mode, pattern) for pattern in card.input_modes):
             raise ContentTypeNotSupportedError(
                 f"parts[{number}] is {mode}; skill {card.id!r} takes {', '.join(card.input_modes)}"
             )
@@ -34,7 +34,8 @@ def check_output(card: Card, accepted: Sequence[str]) -> None:
     Raises:
         ContentTypeNotSupportedError: The caller accepts none of them; nothing was done.
     """
-    if accepted and not _any_fits(card.output_modes, accepted):
+    # Either side may name a pattern.
+    if accepted and not any(_fits(own, its) or _fits(its, own) for own in card.output_modes for its in accepted):
         raise ContentTypeNotSupportedError(
             f"skill {card.id!r} answers with {', '.join(card.output_modes)}, not with {', '.join(accepted)}"
         )
@@ -43,7 +44,7 @@ def check_output(card: Card, accepted: Sequence[str]) -> None:
 def mode_of(part: Part) -> str:
     """A part's media type: the one it states, else that of its kind, or of its file's name."""
     if part.media_type:
-        return part.media_type.partition(";")[0].strip().lower()
+        return _bare(part.media_type)
     if part.text is not None:
         return TEXT
     if part.data is not None:
@@ -52,7 +53,11 @@ def mode_of(part: Part) -> str:
     return guessed or BYTES
 
 
-def _any_fits(modes: Iterable[str], patterns: Iterable[str]) -> bool:
-    """Whether one of the types matches one of the patterns, such as `image/*` or `*/*`."""
-    lowered = [pattern.partition(";")[0].strip().lower() for pattern in patterns]
-    return any(fnmatchcase(mode, pattern) or fnmatchcase(pattern, mode) for mode in modes for pattern in lowered)
+def _fits(mode: str, pattern: str) -> bool:
+    """Whether a type is one of a pattern, such as `image/*` or `*/*`."""
+    return fnmatchcase(_bare(mode), _bare(pattern))
+
+
+def _bare(mode: str) -> str:
+    """A media type without its parameters."""
+    return mode.partition(";")[0].strip().lower()

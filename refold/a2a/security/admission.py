@@ -36,10 +36,11 @@ class Admission:
             Refused: The caller is unknown, may not call, or calls too often.
         """
         outside = scope.get("user")
-        if isinstance(outside, BaseUser) and outside.is_authenticated:
-            return Principal(outside.display_name)
         try:
-            caller = NOBODY if anyone else await caller_of(scope, headers, self.security)
+            if isinstance(outside, BaseUser) and outside.is_authenticated:
+                caller = Principal(outside.display_name)
+            else:
+                caller = NOBODY if anyone else await caller_of(scope, headers, self.security)
         except Exception:
             await self._count(NOBODY, scope)
             raise

@@ -13,7 +13,9 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from a2a.compat.v0_3.conversions import to_compat_task
+from a2a.server.events import Event
 from a2a.types import Message, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
+from a2a.utils.errors import InvalidParamsError
 from a2a.utils.proto_utils import to_stream_response
 from google.protobuf.json_format import MessageToDict
 from pydantic_core import to_json
@@ -22,6 +24,7 @@ from refold.a2a.convert import METADATA, task_of
 from refold.a2a.streams.follow import Streams
 from refold.a2a.streams.updates import EventId
 from refold.engine import Engine, NoWorker
+from refold.record import TaskRecord
 from refold.webhooks import START, Shape, Update
 
 Told: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
@@ -69,16 +72,7 @@ class WebhookFeed:
         record = await self._engine.record(task_id)
         if record.note and not record.ended and after != START:
             raise NoWorker(record.note)  # a record without a worker may lack events that were sent already
-        seen = None if after is None else EventId.read(after)
-        if seen is not None and seen.seq > record.seq:
-            seen = None  # the task was reset, and has fewer entries than were sent
-        if seen is None:
-            events = self._streams.follow(record, after=record.seq, over_pauses=True)
-        else:
-            events = self._streams.resume(record, seen, over_pauses=True)
-        async with aclosing(events):
-            if seen is not None and after != START:
-                await anext(events)  # the task as of the cursor, which was sent already
+        async with aclosing(self._after(record, after)) as events:
             async for event in events:
                 assert not isinstance(event, Message), "a stream of a task is of its updates"
                 said = MessageToDict(event.metadata).get(METADATA, {})
@@ -86,3 +80,22 @@ class WebhookFeed:
                     yield EventId.read(said["id"]), event
                 elif not said.get("transient"):
                     yield None, event
+
+    async def _after(self, record: TaskRecord, after: str | None) -> AsyncGenerator[Event, None]:
+        """The task's stream after a cursor; begun anew if the task has no such event, since it was reset meanwhile."""
+        seen = None if after is None else EventId.read(after)
+        if seen is not None:
+            async with aclosing(self._streams.resume(record, seen, over_pauses=True)) as events:
+                try:
+                    task = await anext(events)
+                except InvalidParamsError:
+                    pass
+                else:
+                    if after == START:
+                        yield task  # at any other cursor it was sent already
+                    async for event in events:
+                        yield event
+                    return
+        async with aclosing(self._streams.follow(record, after=record.seq, over_pauses=True)) as events:
+            async for event in events:
+                yield event

@@ -28,9 +28,10 @@ from refold.a2a.streams.updates import (
     whole,
 )
 from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import Status, TaskState
 from refold.engine import Engine, News, NotConnected, NoWorker
-from refold.record import TaskRecord, with_entry
+from refold.record import TaskRecord, record_of, with_entry
 
 HEADER = "last-event-id"
 
@@ -156,18 +157,25 @@ class Streams:
         before, last = record, None
         async with aclosing(self.engine.journal(record.task_id)) as entries:
             async for entry in entries:
-                then = then or _planned(record, entry)
+                then = then or await self._before(record, entry)
                 if entry.seq > seen.seq:
                     break
                 before, last, then = then, entry, with_entry(then, entry)
         if then is None or then.seq != seen.seq:
             raise _unknown(record, seen)
-        if last is None or seen.place == 0:
-            return then, None
-        updates = updates_of(before, last)
+        updates = [] if last is None else updates_of(before, last)
         if seen.place > len(updates):
             raise _unknown(record, seen)
-        return then, None if seen.place == len(updates) else (before, last, updates)
+        return then, None if last is None or seen.place in (0, len(updates)) else (before, last, updates)
+
+    async def _before(self, record: TaskRecord, first: Entry) -> TaskRecord:
+        """A task before its first entry; a recovered or forked task begins with what its origin had by then."""
+        if first.seq == 1:
+            return _planned(record, first)
+        async with aclosing(self.engine.past(record.task_id)) as past:
+            base = await anext(past)
+        assert isinstance(base, Snapshot), "a task's past begins with the task before its first entry"
+        return record_of(base)
 
 
 def seen_by(context: ServerCallContext) -> EventId | None:
@@ -197,17 +205,17 @@ def _unknown(record: TaskRecord, seen: EventId) -> InvalidParamsError:
 
 
 def _planned(record: TaskRecord, first: Entry) -> TaskRecord:
-    """A task before its first entry; a recovered or forked task begins with its origin's messages and artifacts."""
+    """A task before anything was said in it."""
     return record.model_copy(
         update={
-            "seq": first.seq - 1,
+            "seq": 0,
             "at": first.at,
             "status": Status.SUBMITTED,
             "status_at": first.at,
             "lifecycle": TaskState.PLANNED,
             "reason": "",
-            "messages": tuple(message for message in record.messages if message.seq < first.seq),
-            "artifacts": () if record.recovered_from is None else record.artifacts,
+            "messages": (),
+            "artifacts": (),
             "waits": (),
             "progress": "",
             "note": "",

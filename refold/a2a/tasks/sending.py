@@ -45,7 +45,8 @@ class Sent:
 
     Attributes:
         record: The task after it.
-        after: The newest entry's number before the message.
+        after: The newest entry's number before the message; for a decision that is sent again, one less than the
+            newest entry's.
     """
 
     record: TaskRecord
@@ -174,7 +175,7 @@ class Sender:
         except TaskNotFoundError:
             if key is None or (found := await self._decided(message.task_id, decisions, caller)) is None:
                 raise
-            return Sent(record=found, after=found.seq)
+            return Sent(record=found, after=found.seq - 1)
         if message.context_id and message.context_id != context_of(record):
             raise InvalidParamsError(f"task {record.task_id!r} belongs to another context than {message.context_id!r}")
         delivery = None if key is None else idempotency.delivery_of(caller, record.task_id, key)
@@ -195,7 +196,7 @@ class Sender:
             # A decision is journaled without a key: the same one of the same caller is this one, sent before.
             if delivery is None or not await were_made(self.engine, record, decisions, caller):
                 raise
-            config = None  # as with every message that was sent before
+            return Sent(record=await self.engine.record(record.task_id), after=record.seq - 1)
         after = await self.engine.record(record.task_id)
         # Another call with the same key may have been faster.
         idempotency.taken(after, delivery, content, message.message_id or None)

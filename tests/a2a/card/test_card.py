@@ -159,6 +159,25 @@ async def test_a_client_of_0_3_chooses_a_skill_by_its_card(fake: FakeEngine) -> 
     assert [skill.id for skill in card.skills] == ["echo"]
 
 
+async def test_a_client_of_0_3_chooses_a_skill_over_rest(fake: FakeEngine) -> None:
+    """
+    Every address on a skill's card leads to the skill, that of 0.3's REST too, with 0.3's checks; a task is read there.
+    """
+    message = {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "Hello"}]}
+    async with calling(a2a_app(fake, skills.ALL, Settings(url=BASE))) as calls:
+        card = AgentCard03.model_validate((await calls.http.get(f"{BASE}/echo{CARD}")).json())
+        (url,) = (one.url for one in card.additional_interfaces or () if one.transport == "HTTP+JSON")
+        sent = (await calls.http.post(f"{url}/v1/message:send", json={"message": message})).json()["task"]
+        read = await calls.http.get(f"{url}/v1/tasks/{sent['id']}")
+        wrong = await calls.http.get(f"{url}/v1/tasks/{sent['id']}", params={"historyLength": "x"})
+        streamed = await calls.http.post(f"{url}/v1/message:stream", json={"message": message})
+
+    assert sent["id"].startswith("echo-")
+    assert read.json()["id"] == sent["id"]
+    assert wrong.status_code == 400
+    assert "echo-" in streamed.text
+
+
 async def test_a_private_skill_has_no_card_for_everybody(fake: FakeEngine) -> None:
     """
     Its own card is for callers that are known, under its tenant.

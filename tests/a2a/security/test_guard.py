@@ -326,25 +326,43 @@ async def test_the_address_of_a_callback_is_not_logged() -> None:
 # --- in another application
 
 
+class ByHeader(AuthenticationBackend):
+    """Believes a header."""
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser] | None:
+        name = conn.headers.get("x-user")
+        return None if name is None else (AuthCredentials(), SimpleUser(name))
+
+
+def mounted(security: Security) -> httpx2.AsyncClient:
+    """A client of a guarded application in another one, which knows its callers itself."""
+    outer = Starlette(
+        routes=[Mount("/agent", app(security))], middleware=[Middleware(AuthenticationMiddleware, backend=ByHeader())]
+    )
+    transport = httpx2.ASGITransport(app=outer, client=ELSEWHERE)
+    return httpx2.AsyncClient(transport=transport, base_url="http://example.org/agent")
+
+
 async def test_a_mounted_gateway_stays_with_who_calls_its_application() -> None:
     """
     Who has shown the application a name needs no key; everybody else does. Its own paths are under the mount.
     """
 
-    class Backend(AuthenticationBackend):
-        async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser] | None:
-            name = conn.headers.get("x-user")
-            return None if name is None else (AuthCredentials(), SimpleUser(name))
-
-    mounted = Starlette(
-        routes=[Mount("/agent", app(Security(keys=KEYS, anonymous=None)))],
-        middleware=[Middleware(AuthenticationMiddleware, backend=Backend())],
-    )
-    transport = httpx2.ASGITransport(app=mounted, client=ELSEWHERE)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://example.org/agent") as http:
+    async with mounted(Security(keys=KEYS, anonymous=None)) as http:
         known = await http.get("/", headers={"X-User": "grace"})
         by_key = await http.get("/", headers={"X-API-Key": ADA_KEY})
         free = [(await http.get(path)).status_code for path in ("/livez", "/.well-known/agent-card.json", "/")]
 
     assert (known.json()["caller"], by_key.json()["caller"]) == ("grace", "ada")
     assert free == [200, 200, 401]
+
+
+async def test_callers_of_the_application_call_so_often_too() -> None:
+    """
+    The rate is each caller's, whoever knows it.
+    """
+    async with mounted(Security(keys=KEYS, anonymous=None, rate="2/hour")) as http:
+        grace = [(await http.get("/", headers={"X-User": "grace"})).status_code for _ in range(3)]
+        alan = (await http.get("/", headers={"X-User": "alan"})).status_code
+
+    assert (grace, alan) == ([200, 200, 429], 200)

@@ -81,6 +81,17 @@ async def test_a_webhook_for_a_task_that_has_ended_is_told_how(fake: FakeEngine)
     assert await told(fake, json.loads(updates[0].body)["task"]["id"], after=updates[0].cursor) == []
 
 
+@pytest.mark.parametrize("cursor", ["1.9", "99.1"])
+async def test_a_cursor_that_a_reset_took_away_begins_anew(fake: FakeEngine, cursor: str) -> None:
+    """
+    The receiver gets the task as it is: whoever delivers tries again after any error, so one would come for ever.
+    """
+    updates = await told(fake, await ended(fake), after=cursor)
+
+    assert kinds(updates) == ["task"]
+    assert states(updates) == ["TASK_STATE_COMPLETED"]
+
+
 async def test_a_webhook_in_the_middle_begins_with_the_task_as_it_is(fake: FakeEngine) -> None:
     """
     Then it is told what follows, over pauses.

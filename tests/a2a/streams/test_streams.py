@@ -134,7 +134,36 @@ async def test_a_client_that_was_cut_within_an_entry_gets_the_rest_of_it(calls: 
     assert (last.id, last.state) == ("1.2", "TASK_STATE_COMPLETED")
 
 
-@pytest.mark.parametrize("seen", ["banana", "99.1", "1.9"])
+@pytest.mark.parametrize("how", ["recovered", "forked"])
+async def test_a_task_made_from_another_begins_with_what_that_one_had(calls: Calls, fake: FakeEngine, how: str) -> None:
+    """
+    The first frame has the chunks up to its id, and those that follow add what is missing: no chunk comes twice, and
+    none is left out.
+    """
+    origin = await fake.start("report", Content.from_text("one two three"))
+    await fake.reply(origin.task_id, "held", "one")
+    await fake.fail(origin.task_id, "held")
+    if how == "recovered":
+        task_id = (await fake.recover(origin.task_id)).task_id
+    else:
+        task_id = (await fake.fork(origin.task_id, at=2, live=True)).task_id
+    await fake.reply(task_id, "held", "two")
+    await fake.reply(task_id, "held", "three")
+    first = await anext(fake.journal(task_id))
+
+    async with subscribed(calls.http, calls.base, task_id, f"{first.seq}.0") as stream:
+        task, *updates = await stream.rest()
+    chunks = [frame.told["artifact"] for frame in updates if "artifact" in frame.told]
+
+    assert _texts(task.told["artifacts"]) == ["one"]
+    assert _texts(chunks) == ["two", "three"]
+
+
+def _texts(artifacts: list[Any]) -> list[str]:
+    return [part["text"] for artifact in artifacts for part in artifact["parts"]]
+
+
+@pytest.mark.parametrize("seen", ["banana", "99.1", "1.9", "0.1"])
 async def test_an_id_of_no_event_is_refused(calls: Calls, seen: str) -> None:
     """
     As an ordinary error, that says what is wrong with it.

@@ -211,3 +211,13 @@ async def test_an_unknown_status_lists_nothing(fake: FakeEngine, gateway: Calls,
     assert "TASK_STATE_COMPLETED" in rpc["message"]
     assert by_rest.status_code == 400
     assert (await gateway.result("ListTasks", {"status": "TASK_STATE_UNSPECIFIED"}))["totalSize"] == 1
+
+
+async def test_a_list_has_its_headers_alone(gateway: Calls) -> None:
+    """
+    HEAD is GET without the body, as the server makes of every address that is read; the status is checked there, too.
+    """
+    listed = await gateway.rest("HEAD", "/tasks?status=TASK_STATE_WORKING")
+    refused = await gateway.rest("HEAD", "/tasks?status=bogus")
+
+    assert (listed.status_code, refused.status_code) == (200, 400)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -352,6 +353,17 @@ async def test_files_and_data_go_both_ways(gateway: Calls) -> None:
     assert echoed["artifacts"][0]["parts"] == both
 
 
+@pytest.mark.parametrize("named", ["*", "*/*", "text/*", "[!x]*", "TEXT/*; charset=utf-8"])
+async def test_a_pattern_is_no_media_type_of_a_part(gateway: Calls, named: str) -> None:
+    """
+    A part has one type, so a caller that names many gets no file to a skill that takes text and data.
+    """
+    message = said(parts=[{"raw": "AP8=", "mediaType": named}])
+    refused = await gateway.error("SendMessage", {"message": message, "metadata": {"skill": "echo"}})
+
+    assert refused["code"] == -32005
+
+
 # --- repeated sends
 
 
@@ -407,6 +419,25 @@ async def test_a_decision_with_a_key_may_be_repeated(gateway: Calls, decision: s
 
     assert again == done
     assert {error["code"] for error in (contrary, stray, keyless)} == {-32004}
+
+
+async def test_a_stream_of_a_repeated_decision_ends_where_the_task_waits() -> None:
+    """
+    As of every message that is sent again: the task waits at its other gate by now, and the decision's turn is over.
+    """
+    engine = FakeEngine([Several])
+    async with calling(a2a_app(engine, [Several], Settings(url=BASE))) as calls:
+        request = {"message": said(parts=[{"data": {"gates": [{}, {}]}}]), "metadata": {"skill": "several"}}
+        task = (await calls.result("SendMessage", request))["task"]
+        gate = next(part["data"] for part in task["status"]["message"]["parts"] if "data" in part)
+        decision = {"message": said(taskId=task["id"], parts=[{"data": {**gate, "decision": "approved"}}])}
+        key = {"Idempotency-Key": "d"}
+        first = await calls.result("SendMessage", decision, **key)
+        async with asyncio.timeout(5):
+            again = await calls.rest("POST", "/message:stream", decision, **key)
+
+    assert first["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert again.text.count("data: ") == 1
 
 
 async def test_an_approver_may_repeat_a_decision(callers: Calls) -> None:
