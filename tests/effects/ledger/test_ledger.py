@@ -505,6 +505,19 @@ class KeyService:
         return sealed[::-1]
 
 
+def test_a_reason_that_only_looks_encrypted_is_read(ledger_file: Path) -> None:
+    """
+    A tool's error may begin as encrypted texts do; its key can be asked for again all the same.
+    """
+    ledger = Ledger(str(ledger_file))
+    ledger.release("k", performing(begin(ledger)), "sealed: the envelope was not opened")
+
+    found = ledger.look("k")
+    assert found is not None
+    assert found.why == "sealed: the envelope was not opened"
+    assert isinstance(begin(ledger), Perform)
+
+
 def test_a_result_that_cannot_be_encrypted_is_owed(ledger_file: Path) -> None:
     """
     As with a disk that is gone: the effect took place, so nobody performs it again while the keys are away.
