@@ -286,7 +286,7 @@ class _InThread:
         """The tool's result. A cancellation sets `Invocation.cancelled`, and prevents a call that has not begun.
 
         Raises:
-            NotBegun: The activity was canceled, or the worker was closed, before a thread was free.
+            NotBegun: The activity was canceled or the worker was closed before a thread was free, or no thread starts.
             StillRunning: The tool has timed out, or its worker is being stopped; the thread runs on.
             CancelledError: The activity was canceled, and the tool failed.
         """
@@ -302,7 +302,10 @@ class _InThread:
                 loop.call_soon_threadsafe(begun.set)
             return context.run(call)
 
-        thread = self._threads.submit(in_context)
+        try:
+            thread = self._threads.submit(in_context)
+        except RuntimeError:
+            raise NotBegun(None) from None
         self._thread = thread
         running, beginning = asyncio.wrap_future(thread), asyncio.ensure_future(begun.wait())
         canceled: asyncio.CancelledError | None = None

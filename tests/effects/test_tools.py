@@ -367,6 +367,44 @@ async def test_what_waits_for_a_thread_when_the_worker_is_closed_never_begins() 
         threads.submit(occupy)
 
 
+def no_thread(_: threading.Thread) -> None:
+    """In place of `Thread.start`, where the system has no more of them."""
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "at_most_once"])
+async def test_a_call_for_which_no_thread_starts_never_begins(effect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    It is refused, so it must not run later either, beside the retry; and its receipt is released.
+    """
+    pay, paid = paying(effect)
+    async with Effects([pay]) as effects:
+        bench = Bench(effects)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", no_thread)
+            with pytest.raises(ApplicationError) as caught:
+                await bench.tool(PAY)
+        assert failure_in(caught.value).type == "not_begun"
+
+        assert await bench.tool(PAY) == "paid"
+        assert len(paid) == 1
+
+
+def test_a_call_for_which_no_other_thread_starts_waits_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A host at its limit of threads goes on with those that it has.
+    """
+    threads, go_on = Threads(2, "test"), threading.Event()
+    first = threads.submit(lambda: go_on.wait(60))
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+
+    second = threads.submit(lambda: "done")
+    go_on.set()
+
+    assert first.result(60)
+    assert second.result(60) == "done"
+
+
 @pytest.mark.parametrize("effect", ["idempotent", "at_most_once"])
 async def test_a_tool_in_a_thread_does_not_hold_up_a_worker_that_is_being_stopped(
     effect: str, ledger_file: Path
