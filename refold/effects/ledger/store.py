@@ -425,7 +425,6 @@ class Store:
             return cursor.fetchone()
 
     def _connected(self) -> PoolProxiedConnection:
-        self._same_file()
         if self._kept is None:
             self._kept = self._engine.raw_connection()
         return self._kept
@@ -493,6 +492,7 @@ class Store:
             with self._ready:
                 if not self._made:
                     self._make()
+        self._same_file()
 
     def _make(self) -> None:
         if self.file:
