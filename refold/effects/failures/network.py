@@ -274,7 +274,10 @@ _SECRETS = (
     (re.compile(r"(\w[\w+.-]*://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\")]*"), r"\1\2"),  # an address: its host is enough
     (re.compile(r"(?i)\b(bearer|basic)\s+\S+"), r"\1 ***"),
     (re.compile(r"\b(?:sk|pk|rk|ghp|gho|xox[a-z])[-_][\w-]{8,}"), "***"),
-    (re.compile(r"(?i)\b([\w-]*(?:key|token|secret|password|passwd))(\s*[=:]\s*)[^\s,;)'\"`]{4,}"), r"\1\2***"),
+    (
+        re.compile(r"(?i)\b([\w-]*(?:key|token|secret|password|passwd))(['\"]?\s*[=:]\s*['\"]?)[^\s,;)'\"`]{4,}"),
+        r"\1\2***",
+    ),
 )
 
 

@@ -150,6 +150,8 @@ def test_an_exception_has_one_verdict(error: BaseException, kind: FailureKind, t
         (f"cannot reach {URL}", "ValueError: cannot reach https://api.example.org"),
         (f"header Authorization: Bearer {SECRET}", "ValueError: header Authorization: Bearer ***"),
         (f"password={SECRET}", "ValueError: password=***"),
+        ("Config(token='abcd1234', size=3)", "ValueError: Config(token='***', size=3)"),
+        ('{"password": "hunter22"}', 'ValueError: {"password": "***"}'),
         (f"used {SECRET} here", "ValueError: used *** here"),
         ("order A1 is not there\nsecond line", "ValueError: order A1 is not there"),
         ("x" * 1000, "ValueError: " + "x" * 299 + "…"),
