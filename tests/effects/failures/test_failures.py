@@ -264,7 +264,14 @@ class Half(Exception):
     request = headers = status_code = response
 
 
-@pytest.mark.parametrize("error", [Unprintable(), Half("half of it")])
+class Bare(TryLater):
+    """Its constructor does not call its base's."""
+
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("error", [Unprintable(), Half("half of it"), Bare()])
 def test_an_exception_whose_own_code_fails_is_classified(error: Exception) -> None:
     """
     A tool's library may raise any class: whatever its text or properties do, it is a bug, and nothing is sure.
