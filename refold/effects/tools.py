@@ -295,7 +295,8 @@ class _InThread:
         begun, submitted = asyncio.Event(), time.monotonic()
 
         def in_context() -> T:
-            if time.monotonic() - submitted > WAITED_S and not self._still_wanted(loop, context):
+            wanted = time.monotonic() - submitted <= WAITED_S or self._still_wanted(loop, context)
+            if not wanted or invocation.cancelled:
                 raise NotBegun(None)
             began.append(time.monotonic())  # the time limit is the tool's, without its wait for a thread
             with suppress(RuntimeError):  # the loop is closed, so no caller waits
@@ -326,7 +327,7 @@ class _InThread:
         finally:
             beginning.cancel()
             running.cancel()  # a thread that runs on has nobody to answer here
-        if running.cancelled():
+        if running.cancelled() or isinstance(running.exception(), NotBegun):
             raise NotBegun(canceled)
         if canceled is not None and running.exception() is not None:
             raise canceled
