@@ -640,7 +640,8 @@ def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
 
 async def _mcp_tool(effects: Effects, mcp: McpTools, args: Sequence[RawValue]) -> JsonValue:
     command = readable(CallTool, args[0])
-    decided = activity.payload_converter().from_payload(args[1].payload, int) if len(args) > 1 else 0
+    # Without a type, since read as a number `true` would be the first fence.
+    decided = activity.payload_converter().from_payload(args[1].payload) if len(args) > 1 else 0
     given = readable(Given, args[2]) if len(args) > 2 and args[2].payload.data else None
     owner = activity.payload_converter().from_payload(args[3].payload, str) if len(args) > 3 else None
 

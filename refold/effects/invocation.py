@@ -57,7 +57,7 @@ class Invocation:
         idempotency_key: The value for `Idempotency-Key`: 64 hex digits, the same on every attempt.
         attempt: 1, or more if workers were lost before.
         http: The worker's pooled client, with httpx's interface; for tools that are `async def`. It adds the key to
-            writing requests; see `refold.effects.http.sending`.
+            writing requests, see `refold.effects.http.sending`, and keeps no cookies, since all calls share it.
         fence: The number of this attempt at the effect, for receivers that refuse a lower number than the highest they
             have seen; 0 if the tool's policy keeps no receipts, and in a probe.
         sent: The writing requests that `http` has sent for this call, oldest first; None if requests are neither

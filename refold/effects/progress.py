@@ -13,7 +13,7 @@ from contextvars import copy_context
 from typing import Any
 
 from pydantic import JsonValue
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from refold.core.values import Value, encodable
 from refold.middleware import ProgressPiece
@@ -119,7 +119,7 @@ def _fitted(said: Any) -> JsonValue:
     try:
         written: JsonValue = encodable(to_jsonable_python(said))
         size = len(to_json(written))
-    except (PydanticSerializationError, ValueError, RecursionError):
+    except Exception:  # noqa: BLE001 - a value's own code, such as a generator's, may raise anything
         log.warning("progress_unfit", type=type(said).__name__)
         return f"(a report of type {type(said).__name__}, which is no JSON)"
     if size <= REPORT_BYTES:

@@ -35,18 +35,26 @@ class Threads:
         """Run a call in the next free thread.
 
         Raises:
-            RuntimeError: The threads are closed.
+            RuntimeError: The threads are closed, or there is none and the system starts no more; the call never runs.
         """
         future: Future[T] = Future()
         with self._changed:
             if self._closed:
                 raise RuntimeError("the threads of this worker's tools are closed")
+            if self._idle <= len(self._waiting) and self._started < self._most:
+                self._start()
             self._waiting.append((future, call))
-            if self._idle < len(self._waiting) and self._started < self._most:
-                self._started += 1
-                threading.Thread(target=self._work, name=f"{self._name}-{self._started}", daemon=True).start()
             self._changed.notify()
         return future
+
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._work, name=f"{self._name}-{self._started + 1}", daemon=True).start()
+        except RuntimeError:  # the system starts no more; the call waits for one that is there
+            if not self._started:
+                raise
+        else:
+            self._started += 1
 
     @property
     def waiting(self) -> int:

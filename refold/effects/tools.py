@@ -286,7 +286,7 @@ class _InThread:
         """The tool's result. A cancellation sets `Invocation.cancelled`, and prevents a call that has not begun.
 
         Raises:
-            NotBegun: The activity was canceled, or the worker was closed, before a thread was free.
+            NotBegun: The activity was canceled or the worker was closed before a thread was free, or no thread starts.
             StillRunning: The tool has timed out, or its worker is being stopped; the thread runs on.
             CancelledError: The activity was canceled, and the tool failed.
         """
@@ -295,14 +295,18 @@ class _InThread:
         begun, submitted = asyncio.Event(), time.monotonic()
 
         def in_context() -> T:
-            if time.monotonic() - submitted > WAITED_S and not self._still_wanted(loop, context):
+            wanted = time.monotonic() - submitted <= WAITED_S or self._still_wanted(loop, context)
+            if not wanted or invocation.cancelled:
                 raise NotBegun(None)
             began.append(time.monotonic())  # the time limit is the tool's, without its wait for a thread
             with suppress(RuntimeError):  # the loop is closed, so no caller waits
                 loop.call_soon_threadsafe(begun.set)
             return context.run(call)
 
-        thread = self._threads.submit(in_context)
+        try:
+            thread = self._threads.submit(in_context)
+        except RuntimeError:
+            raise NotBegun(None) from None
         self._thread = thread
         running, beginning = asyncio.wrap_future(thread), asyncio.ensure_future(begun.wait())
         canceled: asyncio.CancelledError | None = None
@@ -323,7 +327,7 @@ class _InThread:
         finally:
             beginning.cancel()
             running.cancel()  # a thread that runs on has nobody to answer here
-        if running.cancelled():
+        if running.cancelled() or isinstance(running.exception(), NotBegun):
             raise NotBegun(canceled)
         if canceled is not None and running.exception() is not None:
             raise canceled

@@ -11,7 +11,6 @@ as in the codec of Temporal's own samples, whose payloads this one reads.
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -115,6 +114,8 @@ def from_env(environ: Mapping[str, str] = os.environ) -> Encryption:
         return Encryption(_keys(Path(file).read_text(encoding="utf-8") if file else written))
     except OSError as error:
         raise CodecError(f"{FILE_ENV}={file} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise CodecError(f"{FILE_ENV}={file} is no text") from None
 
 
 def _keys(text: str) -> dict[str, bytes]:
@@ -128,6 +129,6 @@ def _keys(text: str) -> dict[str, bytes]:
             raise CodecError(f"two keys have the id {id!r}")
         try:
             keys[id] = base64.b64decode(key, validate=True)
-        except binascii.Error:
+        except ValueError:  # `binascii.Error`, or a character that is not ASCII
             raise CodecError(f"the key {id!r} is not base64; `openssl rand -base64 32` makes a good one") from None
     return keys

@@ -1,6 +1,6 @@
 """An author's mistake is found when the skill is defined, with a sentence on what to do; all of them at once."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -298,6 +298,14 @@ def unannotated(ctx, topic) -> Transition:  # type: ignore[no-untyped-def]
     return Transition.goto("begin")
 
 
+def pages(topic: str) -> Iterator[str]:
+    yield topic
+
+
+async def pages_async(topic: str) -> AsyncIterator[str]:
+    yield topic
+
+
 def starred(ctx: Ctx, *rest: int, **more: int) -> Transition:
     return ctx.complete()
 
@@ -533,11 +541,14 @@ def test_a_card_is_filled_in_from_the_class() -> None:
         (lambda: tool(effect="harmless")(lambda: None), "effect='harmless' is unknown; choose one of 'read_only'"),
         (lambda: tool(effect="read_only")(starred), "parameter 'rest' must be a plain one"),
         (lambda: tool(effect="read_only")(unannotated), "parameter 'ctx' needs an annotation"),
+        (lambda: tool(effect="read_only")(pages), "it yields, so that a call of it does nothing yet"),
+        (lambda: tool(effect="read_only")(pages_async), "it yields, so that a call of it does nothing yet"),
     ],
 )
 def test_a_tool_says_what_it_does_and_takes(define: Callable[[], Any], found: str) -> None:
     """
-    The effect policy has no default, and the choices are listed; every parameter has a name and a type.
+    The effect policy has no default, and the choices are listed; every parameter has a name and a type. A generator's
+    body would run only while its result is written: outside its thread, its call and its time limit.
     """
     with pytest.raises(DefinitionError) as caught:
         define()

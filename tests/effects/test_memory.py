@@ -15,6 +15,8 @@ from refold.effects.ledger.tables import is_there
 from refold.effects.memory import Memory, Turn, held
 from refold.effects.memory.memory import ranked
 from refold.effects.memory.tables import FACTS, TURNS
+from refold.temporal.data.codec import CodecSeal
+from refold.temporal.encryption import Encryption
 from tests.services.postgres import Postgres, postgres
 
 
@@ -177,6 +179,20 @@ async def test_encrypted_where_receipts_are(store: Store) -> None:
         return
     written = b"".join(file.read_bytes() for file in Path(str(store.file)).parent.iterdir())
     assert b"marzipan" not in written
+
+
+@pytest.mark.parametrize("said", ["sealed: the box", "sealed:", "sealed:plain:tea", "sealed:plain:"])
+async def test_what_only_looks_encrypted_is_read(store: Store, said: str) -> None:
+    """
+    A user may say what encrypted texts begin with: it is remembered as any other words, and hides no other fact.
+    """
+    await memory(store).remember("Likes tea.")
+    await memory(store).remember(said)
+    await memory(store).open_turn("s1", said, last=1)
+    store.seal = CodecSeal(Encryption({"k": bytes(32)}))
+
+    assert sorted(await memory(store).recall("")) == ["Likes tea.", said]
+    assert await memory(store, task_id="U").open_turn("s1", "x", last=1) == [Turn(asked=said)]
 
 
 async def test_reading_makes_no_table(store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from threading import Thread
 from time import monotonic
 from typing import Any
@@ -66,6 +67,12 @@ async def test_reports_are_a_quarter_of_a_second_apart() -> None:
     assert monotonic() - began >= EVERY_S * 0.9
 
 
+def broken() -> Iterator[int]:
+    """A value whose own code fails."""
+    yield 1
+    raise KeyError("two")
+
+
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
@@ -73,6 +80,7 @@ async def test_reports_are_a_quarter_of_a_second_apart() -> None:
         pytest.param(None, None, id="nothing"),
         pytest.param({1}, [1], id="set"),
         pytest.param(object(), "(a report of type object, which is no JSON)", id="object"),
+        pytest.param(broken(), "(a report of type generator, which is no JSON)", id="failing"),
         pytest.param(["x" * 5_000], "(a report of 5,004 bytes; 4,096 are shown at the most)", id="large"),
     ],
 )

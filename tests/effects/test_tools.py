@@ -22,11 +22,12 @@ from refold.core.commands import CallTool
 from refold.core.retry_policy import FailureKind
 from refold.effects import Invocation, as_current, current
 from refold.effects.activities import Effects
+from refold.effects.http.client import HttpClient
 from refold.effects.http.keys import wire_key
 from refold.effects.ledger.ledger import Ledger
-from refold.effects.ledger.receipts import Finished, InProgress
+from refold.effects.ledger.receipts import Finished, InProgress, ReceiptState
 from refold.effects.threads import Threads
-from refold.effects.tools import tools_of
+from refold.effects.tools import WAITED_S, tools_of
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in
 
 
@@ -330,6 +331,50 @@ async def test_a_call_that_waits_for_a_thread_never_begins_once_it_is_canceled(
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "at_most_once"])
+async def test_a_call_that_is_canceled_while_it_asks_whether_it_is_wanted_never_begins(
+    effect: str, ledger_file: Path
+) -> None:
+    """
+    The server may answer late, or not at all: the cancellation that came meanwhile is the newer word.
+    """
+    pay, paid = paying(effect)
+    threads, busy, go_on = Threads(1, "test"), threading.Event(), threading.Event()
+    asking, answer = asyncio.Event(), asyncio.Event()
+
+    def occupy() -> bool:
+        busy.set()
+        return go_on.wait(60)
+
+    async def wanted() -> bool:
+        asking.set()
+        await answer.wait()
+        return True
+
+    async with HttpClient() as http:
+        with Ledger(str(ledger_file)) as ledger:
+            call = Invocation(task_id=TASK, invocation_id=INVOCATION, idempotency_key="k", attempt=1, http=http)
+            occupied = threads.submit(occupy)
+            await asyncio.to_thread(busy.wait)
+            waiting = asyncio.create_task(tools_of([pay])["pay"].call(PAY, call, threads, ledger, wanted=wanted))
+            while not threads.waiting:  # noqa: ASYNC110 - no event tells it
+                await asyncio.sleep(0)
+            await asyncio.sleep(2 * WAITED_S)
+            go_on.set()
+            await asking.wait()
+            waiting.cancel()
+            while not call.cancelled:  # noqa: ASYNC110 - no event tells it
+                await asyncio.sleep(0)
+            answer.set()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            receipt = ledger.look("k")
+
+    assert occupied.result()
+    assert paid == []
+    assert (receipt and receipt.state) == (ReceiptState.RELEASED if effect == "at_most_once" else None)
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "at_most_once"])
 async def test_the_time_limit_begins_with_the_tool(effect: str) -> None:
     """
     A wait for a thread that is longer than the limit is no timeout, and the effect is performed once.
@@ -365,6 +410,44 @@ async def test_what_waits_for_a_thread_when_the_worker_is_closed_never_begins() 
     assert waiting.cancelled()
     with pytest.raises(RuntimeError, match="closed"):
         threads.submit(occupy)
+
+
+def no_thread(_: threading.Thread) -> None:
+    """In place of `Thread.start`, where the system has no more of them."""
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "at_most_once"])
+async def test_a_call_for_which_no_thread_starts_never_begins(effect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    It is refused, so it must not run later either, beside the retry; and its receipt is released.
+    """
+    pay, paid = paying(effect)
+    async with Effects([pay]) as effects:
+        bench = Bench(effects)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", no_thread)
+            with pytest.raises(ApplicationError) as caught:
+                await bench.tool(PAY)
+        assert failure_in(caught.value).type == "not_begun"
+
+        assert await bench.tool(PAY) == "paid"
+        assert len(paid) == 1
+
+
+def test_a_call_for_which_no_other_thread_starts_waits_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A host at its limit of threads goes on with those that it has.
+    """
+    threads, go_on = Threads(2, "test"), threading.Event()
+    first = threads.submit(lambda: go_on.wait(60))
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+
+    second = threads.submit(lambda: "done")
+    go_on.set()
+
+    assert first.result(60)
+    assert second.result(60) == "done"
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "at_most_once"])

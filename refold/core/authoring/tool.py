@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from inspect import Parameter, getdoc, signature
+from inspect import Parameter, getdoc, isasyncgenfunction, isgeneratorfunction, signature
 from typing import Any, Literal, ParamSpec, TypeVar, get_type_hints
 
 from refold.core.commands import EffectPolicy, Undo
@@ -104,7 +104,7 @@ def tool(
 
     Raises:
         DefinitionError: The effect is missing or unknown; `undo`, `probe`, `timeout_s` or `durability` does not fit; a
-            parameter cannot be passed by name, or has no annotation.
+            parameter cannot be passed by name, or has no annotation; or the function yields.
     """
     if function is not None:
         raise DefinitionError(name or str(getattr(function, "__name__", "")), _effect_problems(None), what="tool")
@@ -114,6 +114,11 @@ def tool(
         parameters = list(signature(author).parameters.values())
         found = [*_effect_problems(effect), *_undo_problems(effect, undo, parameters), *_probe_problems(effect, probe)]
         found += [*_parameter_problems(parameters), *durability_problems(durability)]
+        if isgeneratorfunction(author) or isasyncgenfunction(author):
+            found.append(
+                "it yields, so that a call of it does nothing yet; let it return a list, and report what is done so "
+                "far by `current().progress(...)`"
+            )
         if not 0 < timeout_s <= LONGEST_CALL_S:
             found.append(
                 f"timeout_s={timeout_s!r} must be a number of seconds, more than 0 and at most {LONGEST_CALL_S:.0f}; "

@@ -33,15 +33,25 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
 
 from pydantic import ValidationError
 
-from refold.core.errors import CommandError, DefinitionError
+from refold.core.errors import CommandError, DefinitionError, text_of
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
-from refold.effects.failures.network import by_network, by_status, chain, never_sent, permanent, scrubbed, status_of
+from refold.effects.failures.network import (
+    attribute,
+    by_network,
+    by_status,
+    chain,
+    never_sent,
+    permanent,
+    scrubbed,
+    status_of,
+)
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.invocation import SENT, Sent
 
@@ -56,9 +66,10 @@ _SENT_ON = frozenset({307, 308})
 def classify(error: BaseException) -> Failure:
     """Classify an exception of an effect. Never raises. Callers handle `CancelledError` themselves."""
     for rule in _RULES:
-        failure = rule(error)
-        if failure is not None:
-            return failure
+        with suppress(Exception):  # what an exception's own code raises, such as a property's
+            failure = rule(error)
+            if failure is not None:
+                return failure
     return _unknown(error)
 
 
@@ -66,12 +77,8 @@ def surely_unsent(error: BaseException) -> bool:
     """Whether the request behind `error` was certainly not sent: no name, no connection. False if in doubt."""
     if isinstance(error, TryLater):
         return error.unsent
-    seen: BaseException | None = error
-    while seen is not None:  # causes only: the context of an exception may belong to another request
-        if never_sent(seen):
-            return True
-        seen = seen.__cause__
-    return False
+    # Causes only: the context of an exception may belong to another request.
+    return any(never_sent(one) for one in chain(error, contexts=False))
 
 
 def surely_not_done(error: BaseException, sent: Sequence[Sent]) -> bool:
@@ -112,22 +119,19 @@ _READING = {"GET", "HEAD", "OPTIONS"}
 
 def _write(error: BaseException) -> Sent | None:
     """The writing request behind an exception; None if it is a read, or one that is not counted."""
-    extensions = getattr(_request(error), "extensions", None)
+    extensions = attribute(_request(error), "extensions")
     sent = getattr(extensions.get(SENT), "sent", None) if isinstance(extensions, dict) else None
     return sent if isinstance(sent, Sent) else None
 
 
 def _method(error: BaseException) -> str:
     """The method of the request behind an exception; empty if unknown."""
-    return str(getattr(_request(error), "method", "") or "").upper()
+    return str(attribute(_request(error), "method") or "").upper()
 
 
 def _request(error: BaseException) -> Any:
     """The request behind an exception: httpx and requests, then aiohttp; None if unknown."""
-    try:
-        return getattr(error, "request", None) or getattr(error, "request_info", None)
-    except RuntimeError:  # httpx: "the .request property has not been set"
-        return None
+    return attribute(error, "request") or attribute(error, "request_info")
 
 
 # --- the rules, in order; each classifies its own kind of exception, and returns None for others
@@ -194,7 +198,7 @@ _RULES: tuple[Callable[[BaseException], Failure | None], ...] = (
 
 def _plain(error: BaseException) -> str:
     """The first line of an exception's message, shortened, with likely secrets removed."""
-    return scrubbed(str(error))
+    return scrubbed(text_of(error))
 
 
 def _place(error: BaseException) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.message import Message
 from email.utils import parsedate_to_datetime
@@ -146,7 +147,7 @@ def retry_after(headers: Mapping[str, str] | None, now: datetime | None = None) 
         headers: Any mapping; names in any case.
         now: The time that a date is compared with; None takes the clock.
     """
-    fields = {name.lower(): value for name, value in (headers or {}).items()}
+    fields = {name.lower(): str(value) for name, value in (headers or {}).items()}
     wait = _seconds(fields.get("retry-after-ms"))
     if wait is not None:
         wait /= 1000
@@ -190,12 +191,12 @@ _WAYS_OUT = {
 
 def status_of(error: BaseException) -> tuple[int, Mapping[str, str]] | None:
     """The HTTP status behind an exception: httpx, requests and the SDKs, then aiohttp, then urllib."""
-    response = getattr(error, "response", None)
+    response, headers = attribute(error, "response"), attribute(error, "headers")
     places = (
-        (getattr(response, "status_code", None), getattr(response, "headers", None)),
-        (getattr(error, "status_code", None), getattr(error, "headers", None)),
-        (_of_package(error, "aiohttp", "status"), getattr(error, "headers", None)),
-        (_of_package(error, "urllib", "code"), getattr(error, "headers", None)),
+        (attribute(response, "status_code"), attribute(response, "headers")),
+        (attribute(error, "status_code"), headers),
+        (_of_package(error, "aiohttp", "status"), headers),
+        (_of_package(error, "urllib", "code"), headers),
     )
     for status, headers in places:
         if isinstance(status, int) and 400 <= status < 600:
@@ -203,9 +204,19 @@ def status_of(error: BaseException) -> tuple[int, Mapping[str, str]] | None:
     return None
 
 
-def _of_package(error: BaseException, package: str, attribute: str) -> Any:
+def _of_package(error: BaseException, package: str, name: str) -> Any:
     ours = any(cls.__module__.partition(".")[0] == package for cls in type(error).__mro__)
-    return getattr(error, attribute, None) if ours else None
+    return attribute(error, name) if ours else None
+
+
+def attribute(of: object, name: str) -> Any:
+    """An attribute of an exception or of what it carries; None if there is none, or its code fails.
+
+    httpx, for one: "the .request property has not been set".
+    """
+    with suppress(Exception):
+        return getattr(of, name, None)
+    return None
 
 
 def phrase(status: int) -> str:
@@ -222,10 +233,10 @@ def host(error: BaseException) -> str:
 
 
 def _host_of(error: BaseException) -> str:
+    url = attribute(attribute(error, "request"), "url")
     try:
-        url = getattr(getattr(error, "request", None), "url", None)
         return (urlsplit(str(url)).hostname or "") if url is not None else ""
-    except (RuntimeError, ValueError):  # httpx: "the .request property has not been set"
+    except ValueError:
         return ""
 
 
@@ -263,7 +274,10 @@ _SECRETS = (
     (re.compile(r"(\w[\w+.-]*://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\")]*"), r"\1\2"),  # an address: its host is enough
     (re.compile(r"(?i)\b(bearer|basic)\s+\S+"), r"\1 ***"),
     (re.compile(r"\b(?:sk|pk|rk|ghp|gho|xox[a-z])[-_][\w-]{8,}"), "***"),
-    (re.compile(r"(?i)\b([\w-]*(?:key|token|secret|password|passwd))(\s*[=:]\s*)[^\s,;)'\"`]{4,}"), r"\1\2***"),
+    (
+        re.compile(r"(?i)\b([\w-]*(?:key|token|secret|password|passwd))(['\"]?\s*[=:]\s*['\"]?)[^\s,;)'\"`]{4,}"),
+        r"\1\2***",
+    ),
 )
 
 
@@ -281,14 +295,15 @@ def addressed(error: BaseException, model: str = "") -> str:
     return f" ({known})" if known else ""
 
 
-def chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception, then what it was raised from, or else while what was handled; as a traceback shows them."""
+def chain(error: BaseException, *, contexts: bool = True) -> Iterator[BaseException]:
+    """An exception, then what it was raised from, or else (`contexts`) while what was handled; as a traceback shows
+    them. Ends where an exception was raised from itself, or from a later one."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
         seen.add(id(one))
         yield one
-        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+        one = one.__cause__ or (one.__context__ if contexts and not one.__suppress_context__ else None)
 
 
 def _named_type(error: BaseException) -> str | None:

@@ -30,6 +30,8 @@ class TryLater(Verdict):
             the attempt may have had its effect.
     """
 
+    unsent: bool = False  # also of a subclass whose constructor does not call this one
+
     def __init__(
         self,
         message: str,

@@ -10,6 +10,8 @@ pydantic-ai takes about a second to load.
 
 from __future__ import annotations
 
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
 import httpx2
 from httpx2 import AsyncClient as HttpClient
 
@@ -24,11 +26,13 @@ _LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 def open_client() -> HttpClient:
     """A new client; close it with `aclose()`. Proxies and certificates come from the environment.
 
-    A tool's writing requests carry the tool's idempotency key. The read timeout is 10 minutes, since a model may think
-    for minutes before its first byte; the connect timeout is 5 seconds.
+    It keeps no cookies: calls for several owners share it, and one owner's session must not serve another. A tool's
+    writing requests carry the tool's idempotency key. The read timeout is 10 minutes, since a model may think for
+    minutes before its first byte; the connect timeout is 5 seconds.
     """
     timeout = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)
-    client = HttpClient(timeout=timeout, limits=_LIMITS, event_hooks={"request": [_connect_soon]})
+    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    client = HttpClient(timeout=timeout, limits=_LIMITS, event_hooks={"request": [_connect_soon]}, cookies=no_cookies)
     keyed(client)
     return client
 

@@ -12,6 +12,7 @@ record the outcome.
 | was refused by a status that says "not done" (table in `failures`)  | released    | as the status is classified  |
 | anything else: no answer, 5xx, an answer that cannot be read, a bug | ask probe   | see the next table           |
 | waited for a thread when it was canceled                            | released    | canceled                     |
+| got no thread, since the system starts no more                      | released    | transient: it tries again    |
 | timed out, and its thread still runs                                | executing   | transient: it retries        |
 | runs in a thread, and its worker is being stopped                   | executing   | (the next worker waits)      |
 | was canceled otherwise                                              | unknown     | canceled                     |
@@ -102,7 +103,7 @@ log = logger(__name__)
 
 
 class NotBegun(TryLater):
-    """A tool that waited for a thread never began; `canceled` is why, or None if the worker's threads were closed."""
+    """A tool that waited for a thread never began; `canceled` is why, or None if the worker has no thread for it."""
 
     def __init__(self, canceled: asyncio.CancelledError | None) -> None:
         self.canceled = canceled

@@ -120,7 +120,12 @@ _PRUNE = delete(RECEIPTS).where(_OLD, RECEIPTS.c.key.in_(_SOME_OLD))
 
 
 _SEALED = "sealed:"
-"""What encrypted texts begin with. No JSON does, so receipts from before there was a seal are read as they are."""
+"""What encrypted texts begin with. Hardly another text does, so those from before there was a seal are read as they
+are."""
+
+_PLAIN = "sealed:plain:"
+"""What a text is written with, before it, that begins as an encrypted one does and is not encrypted; base64, in which a
+codec's texts are, has no colon."""
 
 
 class Seal(Protocol):
@@ -350,7 +355,7 @@ class Store:
             LedgerUnavailable: It cannot be encrypted now, as while a service with the keys is away.
         """
         if self.seal is None or not text:
-            return text
+            return _PLAIN + text if text.startswith(_SEALED) else text
         try:
             return _SEALED + self.seal.sealed(text)
         except Exception as error:  # a codec may raise anything
@@ -362,6 +367,8 @@ class Store:
         Raises:
             LedgerUnavailable: It is encrypted, and cannot be decrypted.
         """
+        if text.startswith(_PLAIN):
+            return text.removeprefix(_PLAIN)
         if not text.startswith(_SEALED):
             return text
         if self.seal is None:
@@ -418,7 +425,6 @@ class Store:
             return cursor.fetchone()
 
     def _connected(self) -> PoolProxiedConnection:
-        self._same_file()
         if self._kept is None:
             self._kept = self._engine.raw_connection()
         return self._kept
@@ -486,6 +492,7 @@ class Store:
             with self._ready:
                 if not self._made:
                     self._make()
+        self._same_file()
 
     def _make(self) -> None:
         if self.file:

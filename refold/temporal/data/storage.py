@@ -250,10 +250,12 @@ class Folder:
         self._prepare()
         path = self._path(key)
         try:
-            # A file of another length is damaged; writing it again repairs it.
-            if path.exists() and path.stat().st_size == len(data):
-                os.utime(path)  # so that a purge sees that it is used
-                return
+            # Written anew where it is another user's, which this one may replace but not touch.
+            with suppress(FileNotFoundError, PermissionError):
+                # A file of another length is damaged; writing it again repairs it.
+                if path.stat().st_size == len(data):
+                    os.utime(path)  # so that a purge sees that it is used
+                    return
             if not path.parent.exists():
                 path.parent.mkdir(exist_ok=True)
                 _sync_folder(self.path)

@@ -21,7 +21,7 @@ from pydantic_ai import exceptions as ai
 
 from refold.core.retry_policy import FailureKind
 from refold.effects import Never, TryLater
-from refold.effects.failures.classify import classify, surely_unsent
+from refold.effects.failures.classify import classify, surely_not_done, surely_unsent
 from refold.effects.failures.network import LONGEST_RETRY_AFTER_S, retry_after
 
 TRANSIENT, PERMANENT = FailureKind.TRANSIENT, FailureKind.PERMANENT
@@ -150,6 +150,8 @@ def test_an_exception_has_one_verdict(error: BaseException, kind: FailureKind, t
         (f"cannot reach {URL}", "ValueError: cannot reach https://api.example.org"),
         (f"header Authorization: Bearer {SECRET}", "ValueError: header Authorization: Bearer ***"),
         (f"password={SECRET}", "ValueError: password=***"),
+        ("Config(token='abcd1234', size=3)", "ValueError: Config(token='***', size=3)"),
+        ('{"password": "hunter22"}', 'ValueError: {"password": "***"}'),
         (f"used {SECRET} here", "ValueError: used *** here"),
         ("order A1 is not there\nsecond line", "ValueError: order A1 is not there"),
         ("x" * 1000, "ValueError: " + "x" * 299 + "…"),
@@ -198,11 +200,12 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
         ({"Retry-After": "999999999"}, LONGEST_RETRY_AFTER_S),
         ({"Retry-After": "-5"}, None),
         ({"Retry-After": "soon"}, None),
+        ({"Retry-After": 30}, 30.0),
         ({"Retry-After": "1e400"}, None),
         ({}, None),
     ],
 )
-def test_retry_after_is_read(headers: dict[str, str], seconds: float | None) -> None:
+def test_retry_after_is_read(headers: dict[str, Any], seconds: float | None) -> None:
     """
     Seconds or a date; nonsense says nothing, and nobody is made to wait for years.
     """
@@ -242,6 +245,54 @@ def test_what_was_surely_not_sent(error: BaseException, unsent: bool) -> None:
     Only a request that found no name or no connection surely never left.
     """
     assert surely_unsent(error) is unsent
+
+
+class Unprintable(Exception):
+    """Its text needs an attribute that nobody has set."""
+
+    def __str__(self) -> str:
+        return str(self.code)  # type: ignore[attr-defined]
+
+
+class Half(Exception):
+    """Its properties need what its constructor was not given."""
+
+    @property
+    def response(self) -> Any:
+        raise KeyError("response")
+
+    request = headers = status_code = response
+
+
+class Bare(TryLater):
+    """Its constructor does not call its base's."""
+
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("error", [Unprintable(), Half("half of it"), Bare()])
+def test_an_exception_whose_own_code_fails_is_classified(error: Exception) -> None:
+    """
+    A tool's library may raise any class: whatever its text or properties do, it is a bug, and nothing is sure.
+    """
+    failure = classify(error)
+
+    assert (failure.kind, failure.type) == (PERMANENT, type(error).__name__)
+    assert not surely_not_done(error, [])
+
+
+@pytest.mark.timeout(30)
+def test_an_exception_that_is_raised_from_itself_is_judged() -> None:
+    """
+    `raise error from error` makes a ring of causes; a worker that followed it for ever would do nothing else.
+    """
+    error = caused(ValueError("x"), TimeoutError())
+    error.__cause__.__cause__ = error  # type: ignore[union-attr]
+
+    assert not surely_unsent(error)
+    assert not surely_unsent(caused(error, error))
+    assert classify(error).type == "ValueError"
 
 
 def test_an_earlier_refusal_is_not_this_one() -> None:

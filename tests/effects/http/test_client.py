@@ -42,3 +42,22 @@ async def test_the_pool_is_as_large() -> None:
 
     async with open_client() as ours, create_async_httpx2_client() as theirs:
         assert pool(ours) == pool(theirs)
+
+
+async def test_no_cookie_goes_from_one_call_to_another() -> None:
+    """
+    Tools of several owners share the client: a session that a service began for one is not continued for the next.
+    """
+    cookies: list[str | None] = []
+
+    def served(request: httpx2.Request) -> httpx2.Response:
+        cookies.append(request.headers.get("cookie"))
+        return httpx2.Response(200, headers={"set-cookie": "session=ann; Path=/"})
+
+    async with open_client() as client:
+        client._mounts, client._transport = {}, httpx2.MockTransport(served)
+        await client.get("http://shop.example/login")
+        await client.get("http://shop.example/orders")
+        await client.get("http://shop.example/orders", headers={"cookie": "session=ben"})
+
+    assert cookies == [None, None, "session=ben"]

@@ -32,6 +32,7 @@ from refold.effects.ledger.receipts import (
     Receipt,
     ReceiptState,
 )
+from refold.effects.ledger.spending import Spending
 from refold.effects.ledger.store import VERSION, store_from_env, store_of
 
 ROOT = Path(__file__).parents[3]
@@ -443,7 +444,7 @@ def test_a_folder_that_is_missing(tmp_path: Path) -> None:
 
 def test_a_file_that_goes_away(ledger_file: Path) -> None:
     """
-    Receipts are not written into a file that nobody can read any more; once it is back, it goes on.
+    Nothing is written into a file that nobody can read any more, receipts or sums; once it is back, it goes on.
     """
     ledger = Ledger(str(ledger_file))
     fence = performing(begin(ledger))
@@ -455,6 +456,10 @@ def test_a_file_that_goes_away(ledger_file: Path) -> None:
     ledger_file.touch()
     with pytest.raises(LedgerUnavailable, match="removed or replaced"):
         begin(ledger, "other")
+    with pytest.raises(LedgerUnavailable, match="removed or replaced"):
+        Spending(ledger.store).add("ann", tokens=1, usd=0.1)
+    with pytest.raises(LedgerUnavailable, match="removed or replaced"):
+        ledger.store.prune(0.0)
     aside.rename(ledger_file)
 
     ledger.finish("k", fence, "done")
@@ -503,6 +508,19 @@ class KeyService:
 
     def opened(self, sealed: str) -> str:
         return sealed[::-1]
+
+
+def test_a_reason_that_only_looks_encrypted_is_read(ledger_file: Path) -> None:
+    """
+    A tool's error may begin as encrypted texts do; its key can be asked for again all the same.
+    """
+    ledger = Ledger(str(ledger_file))
+    ledger.release("k", performing(begin(ledger)), "sealed: the envelope was not opened")
+
+    found = ledger.look("k")
+    assert found is not None
+    assert found.why == "sealed: the envelope was not opened"
+    assert isinstance(begin(ledger), Perform)
 
 
 def test_a_result_that_cannot_be_encrypted_is_owed(ledger_file: Path) -> None:

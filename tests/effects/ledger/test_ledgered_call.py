@@ -500,6 +500,27 @@ async def test_a_result_whose_own_code_fails(ledger_file: Path) -> None:
     assert receipt(ledger_file).state is ReceiptState.UNKNOWN
 
 
+class Unprintable(Exception):
+    """Its text needs an attribute that nobody has set."""
+
+    def __str__(self) -> str:
+        return str(self.code)  # type: ignore[attr-defined]
+
+
+async def test_an_exception_whose_own_code_fails(ledger_file: Path) -> None:
+    """
+    Whatever class a tool raises: the receipt says that nobody knows, and the key is not held for ever.
+    """
+    charge, calls = failing(Unprintable())
+
+    async with at_work(charge) as bench:
+        assert (await failed(bench, args={})).type == "outcome_unknown"
+        assert (await failed(bench, args={})).type == "outcome_unknown"
+
+    assert receipt(ledger_file).state is ReceiptState.UNKNOWN
+    assert calls == [1]
+
+
 async def test_wrong_arguments_begin_nothing(ledger_file: Path, gateway: PaymentGateway) -> None:
     """
     They are refused before the ledger is asked.

@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from mcp.server import lowlevel
@@ -17,15 +19,21 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from refold import DefinitionError
 from refold.core.commands import CallTool, EffectPolicy
 from refold.effects import Invocation, McpServer, Never, TryLater
+from refold.effects.activities import Effects
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.client import HttpClient
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.mcp.servers import LIST, effect_of, pin_of, servers_in
 from refold.effects.mcp.tools import McpTools
+from refold.temporal.data.payloads import RefoldPayloadConverter
+from tests.effects.conftest import failure_in, name_of
 from tests.services import mcp_server
 from tests.services.serving import Serving
 
@@ -235,6 +243,28 @@ async def test_a_server_that_dies_in_a_call_leaves_a_doubt(shop: Shop) -> None:
 
     assert doubt.value.failure.type == "outcome_unknown"
     assert await shop("shop.buy", sku="x") == "bought x"
+
+
+async def test_a_decision_to_repeat_means_the_latest_attempt(tmp_path: Path) -> None:
+    """
+    As with any other tool: each time that a person says so the call is made once more, whichever attempt it is.
+    """
+    async with Effects(mcp=[server(tmp_path / "notes")]) as effects:
+        call = next(one for one in effects.activities if name_of(one) is None)
+        converter = RefoldPayloadConverter()
+
+        async def asked(decided: bool) -> int:
+            environment = ActivityEnvironment()
+            environment.payload_converter = converter
+            environment.info = replace(environment.info, activity_type="tool.shop.die")
+            given = converter.to_payloads([CallTool(id="c", name="shop.die"), decided])
+            with pytest.raises(ApplicationError) as caught:
+                await environment.run(call, [RawValue(payload) for payload in given])
+            details = failure_in(caught.value).details
+            assert isinstance(details, dict)
+            return cast(int, details["fence"])
+
+        assert [await asked(decided) for decided in (False, True, True, False)] == [1, 2, 3, 3]
 
 
 async def test_a_server_that_died_between_calls_is_started_again(shop: Shop) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import sqlite3
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -379,6 +380,8 @@ def test_keys_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
         ({"REFOLD_ENCRYPTION_KEYS": "#"}, "needs a key"),
         ({"REFOLD_ENCRYPTION_KEYS": "topsecret"}, "key 1 is not ID=KEY"),
         ({"REFOLD_ENCRYPTION_KEYS": "k=topsecret!"}, "'k' is not base64"),
+        ({"REFOLD_ENCRYPTION_KEYS": "k=topsecrét"}, "'k' is not base64"),
+        ({"REFOLD_ENCRYPTION_KEYS_FILE": sys.executable}, "is no text"),
         ({"REFOLD_ENCRYPTION_KEYS": "k=dG9wc2VjcmV0"}, "'k' has 9 bytes, not 32"),
         ({"REFOLD_ENCRYPTION_KEYS": "k k=dG9wc2VjcmV0"}, "unlike 'k k'"),
         ({"REFOLD_ENCRYPTION_KEYS": "k=dG9w,k=dG9w"}, "two keys have the id 'k'"),

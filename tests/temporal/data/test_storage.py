@@ -106,6 +106,27 @@ async def test_writing_again_changes_nothing(folder: Folder) -> None:
     assert (folder.path / KEY[:2] / KEY).stat().st_ino == before.st_ino
 
 
+@pytest.mark.parametrize("why", [PermissionError, FileNotFoundError])
+async def test_a_value_that_cannot_be_touched_is_written_again(
+    why: type[OSError], folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Workers of several users may share a folder, and one may write what another has written; and a purge may come
+    between two statements.
+    """
+    await folder.put(KEY, DATA)
+    before = (folder.path / KEY[:2] / KEY).stat()
+
+    def untouchable(path: Path) -> None:
+        raise why(path)
+
+    monkeypatch.setattr("os.utime", untouchable)
+    await folder.put(KEY, DATA)
+
+    assert await folder.get(KEY) == DATA
+    assert (folder.path / KEY[:2] / KEY).stat().st_ino != before.st_ino
+
+
 async def test_a_truncated_file_is_written_again(folder: Folder) -> None:
     """
     What a failing disk cut short is whole again once its task is replayed.
