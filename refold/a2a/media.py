@@ -21,7 +21,7 @@ from refold.a2a.security.http_errors import is_rpc
 from refold.callbacks.address import PATH as CALLBACKS
 
 _FILES = re.compile(rb'"(raw|bytes|fileWithBytes|file_with_bytes)"')
-"""What a body with a file by value has somewhere: A2A's names of it, 1.0's and 0.3's; ProtoJSON takes both spellings."""
+"""What a body with a file by value has somewhere: A2A's names of it, in 1.0 and in both spellings of 0.3."""
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]*+={0,2}\s*")  # possessive: blanks are looked at once, however many they are
 
