@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,7 @@ from temporalio.worker._workflow import _DeadlockError
 from refold import Ctx, Event, Status, TaskState, Transition, flow_skill
 from refold.engine import NoWorker, TaskFilter
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker, workflow_for
+from refold.temporal.client.connection import UPDATE_PATIENCE
 from refold.temporal.client.errors import NO_REASON
 from refold.temporal.data.wire import TRY_ANEW
 from tests.temporal import skills
@@ -205,6 +207,24 @@ async def test_a_worker_that_is_lost_at_a_workflow_task_is_waited_for(hasty_clie
         await engine.client.get_workflow_handle(started.task_id).terminate()
 
     assert [entry.seq for entry in entries] == [1]
+
+
+async def test_a_message_that_a_lost_worker_took_is_accepted(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The server gives it to another worker after ten seconds, and whoever sent it waits for that.
+    """
+    monkeypatch.setattr("refold.temporal.client.updates.UPDATE_PATIENCE", UPDATE_PATIENCE)
+    queue = f"lost-{uuid4().hex[:8]}"
+    plugin = RefoldPlugin([BegunLate], sandboxed=False)
+    engine = TemporalEngine(client, queue, patience=PATIENT)
+    async with make_worker(client, plugin, task_queue=queue, max_cached_workflows=0):
+        task_id = (await settled(engine, (await engine.start("begun_late", text("go"))).task_id)).task_id
+    sending = asyncio.create_task(engine.send(task_id, text("again")))
+    assert await taken(client, queue) == task_id
+
+    async with make_worker(client, plugin, task_queue=queue):
+        assert (await sending).seq == 2
+        await client.get_workflow_handle(task_id).terminate()
 
 
 async def test_workers_that_are_lost_again_and_again_are_named(hasty_client: Client) -> None:

@@ -42,8 +42,9 @@ from refold.temporal.data.payloads import data_converter
 PATIENCE = timedelta(seconds=3)
 """How long a worker may take to answer a query before it counts as not there."""
 
-UPDATE_PATIENCE = timedelta(seconds=10)
-"""How long a worker may take to accept an update."""
+UPDATE_PATIENCE = timedelta(seconds=15)
+"""How long a worker may take to accept an update: longer than the ten seconds after which the server takes a workflow
+task for lost, with its worker or since the SDK dropped it, and gives the update to another."""
 
 PING_PATIENCE = timedelta(seconds=2)
 """How long the server may take to say that it is there."""
