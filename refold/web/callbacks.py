@@ -5,10 +5,8 @@ No caller says who they are: whoever has the address may answer.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from math import isfinite
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -20,8 +18,8 @@ from refold.core.commands import CALLBACK
 from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.lifecycle import TERMINAL
-from refold.core.values import shortened
 from refold.engine import Engine, EngineError, PayloadTooLarge, TaskNotFound, TaskView
+from refold.words.as_json import json_value
 
 BODY_LIMIT_BYTES = 256 * 1024
 
@@ -77,20 +75,13 @@ def _content(body: bytes, kind: str) -> Content | JSONResponse:
         if kind == "text/plain":
             return Content.from_text(body.decode())
         if kind == "application/json" or kind.endswith("+json"):
-            return Content.from_data(json.loads(body, parse_constant=_refuse, parse_float=_number))
-    except (ValueError, RecursionError) as error:
+            value = json_value(body)
+            if value is None:
+                raise ValueError("null is no data; send an object, or no body")
+            return Content.from_data(value)
+    except ValueError as error:
         return _said(400, f"the body cannot be read: {error}")
     return _said(415, "send JSON (Content-Type: application/json) or text (text/plain)")
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not in JSON")
-
-
-def _number(written: str) -> float:
-    if not isfinite(number := float(written)):
-        raise ValueError(f"{shortened(written, 20)} is out of a number's range")
-    return number
 
 
 async def _answered(engine: Engine, address: Address, content: Content) -> JSONResponse:

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from refold.cli.errors import CallError
 from refold.cli.files import parts_of
 from refold.core.content import Content, Part
+from refold.words.as_json import json_value
 
 _TIME = re.compile(r"(\d{1,6})([dhms])")
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -92,28 +93,19 @@ def _with_pairs(data: JsonValue, pairs: dict[str, JsonValue]) -> JsonValue:
 
 def _value(text: str) -> JsonValue:
     try:
-        return _parsed(text)
+        return json_value(text)
     except ValueError:
         return text
 
 
 def _json(text: str) -> JsonValue:
     try:
-        value = _parsed(_read() if text == "-" else text)
+        value = json_value(_read() if text == "-" else text)
     except ValueError as error:
         raise CallError(f"--data is no JSON: {error}; got {text[:60]!r}") from None
     if value is None:
         raise CallError("--data is null, which is no data: leave it out")
     return value
-
-
-def _parsed(text: str) -> JsonValue:
-    value: JsonValue = json.loads(text, parse_constant=_refuse)
-    return value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not in JSON")
 
 
 def seconds_of(time: str) -> float:

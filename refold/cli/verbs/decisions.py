@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated
 
@@ -17,8 +16,10 @@ from refold.cli.text.entries import Story
 from refold.cli.text.views import FAILED, asked, brief, ways_out
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
 from refold.cli.waiting import Wait, newest, shown
+from refold.core.values import shortened
 from refold.engine import Decision, Engine, Listed, TaskFilter, TaskNotFound, TaskView, WaitView
 from refold.export.engine import ExportEngine
+from refold.words.as_json import json_value
 from refold.words.text import clean, indented
 
 PAGE = 20
@@ -238,12 +239,11 @@ async def fork(
 
 def _json(text: str, option: str = "--outcome") -> JsonValue:
     try:
-        value: JsonValue = json.loads(text)
+        return json_value(text)
     except ValueError as error:
         raise CallError(
-            f"{option} takes JSON, for example '\"done\"' or '{{\"id\": 7}}'; got {text!r}: {error}"
+            f"{option} takes JSON, for example '\"done\"' or '{{\"id\": 7}}'; got {shortened(text, 60)!r}: {error}"
         ) from None
-    return value
 
 
 def _changes(given: Sequence[str]) -> dict[str, JsonValue]:

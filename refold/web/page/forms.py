@@ -18,6 +18,7 @@ from pydantic import JsonValue, PydanticUserError
 from refold.callbacks.address import without_addresses
 from refold.core.errors import InputRejected
 from refold.core.schema import Schema, adapter, resolve
+from refold.words.as_json import json_value
 
 Kind = Literal["line", "lines", "integer", "number", "truth", "choice", "date", "time", "json"]
 
@@ -254,14 +255,10 @@ def _number(text: str) -> int | float:
 
 
 def _json(text: str) -> JsonValue:
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not in JSON")
-
     try:
-        value: JsonValue = json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError):
+        return json_value(text)
+    except ValueError:
         raise ValueError('JSON is expected, such as {"id": 7}, ["a", "b"] or "text"') from None
-    return value
 
 
 def changes(fields: Sequence[Field], form: Mapping[str, str], show: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

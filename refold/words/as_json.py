@@ -1,0 +1,33 @@
+"""JSON that a person, or another program, wrote."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+
+from pydantic import JsonValue
+
+from refold.core.values import shortened
+
+
+def json_value(text: str | bytes) -> JsonValue:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: It is no JSON, or holds what a task could not write again: `NaN`, or a number out of range.
+    """
+    try:
+        value: JsonValue = json.loads(text, parse_constant=_refuse, parse_float=_number)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not in JSON")
+
+
+def _number(written: str) -> float:
+    if not isfinite(number := float(written)):
+        raise ValueError(f"{shortened(written, 20)} is out of a number's range")
+    return number
