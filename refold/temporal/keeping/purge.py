@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.values import Value, lean
@@ -87,12 +87,17 @@ class ReceiptsOfTask(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class _Ended:
-    """An ended task that can be purged, and what belongs to it; a part is purged for the task that it is `of`."""
+    """An ended task that can be purged, and what belongs to it; a part is purged for the task that it is `of`.
+
+    Attributes:
+        recovers: The task that it goes on for, where that one is still there; else empty.
+    """
 
     task_id: str
     of: str
     runs: list[str]
     webhooks: list[tuple[str, str]]
+    recovers: str = ""
     refers: References = field(default_factory=References)
     left: list[Left] = field(default_factory=list)
 
@@ -137,7 +142,9 @@ class Purge:
             EngineError: The server refuses, or does not answer; those reported so far are gone.
         """
         todo, stays = [], []
-        for task_id in dict.fromkeys(task_ids):
+        for task_id in sorted(dict.fromkeys(task_ids), key=len):  # its parts and what recovers it have longer ids
+            if any(one.task_id == task_id for one in todo):
+                continue
             found, why = await self._ended(task_id)
             todo += found
             stays += [] if why is None else [Purged(task_id=task_id, gone=False, left=(why,))]
@@ -153,10 +160,11 @@ class Purge:
         shared = {key for one in todo for key in one.refers.shared}
         purged = {one.task_id for one in todo} | {id for one in todo for id, _ in one.webhooks}
         used = await used_elsewhere(self.client, shared, purged) if shared else {}
-        waiting: dict[str, list[Left]] = {}
-        for one in () if dry else todo:
-            if late := await self._written_lately(one, used, since):
-                waiting.setdefault(one.of, []).extend(late)
+        going, waiting = {one.of for one in todo}, dict[str, list[Left]]()
+        for one in todo:
+            if why_not := self._leads(one, going) + ([] if dry else await self._written_lately(one, used, since)):
+                waiting.setdefault(one.of, []).extend(why_not)
+                going.discard(one.of)
         for task_id, left in waiting.items():
             yield Purged(task_id=task_id, gone=False, left=tuple(left))
         for one in [one for one in todo if one.of in waiting]:
@@ -181,11 +189,20 @@ class Purge:
             if await self._is_open(part):
                 return [], self._stays(task_id, f"its part {part!r} is open; `refold cancel {part}` ends it")
         found = [await self._collected(one, task_id) for one in (*sorted(parts, key=len, reverse=True), task_id)]
+        found[-1].recovers = await self._recovers(description)
         if locked := next((one.refers.locked for one in found if one.refers.locked), ""):
             way_out = f"`temporal workflow delete --workflow-id {task_id}` deletes the history alone"
             why = f"which stored values belong to it cannot be read here: {locked}. Without the key, {way_out}"
             return [], self._stays(task_id, why)
         return found, None
+
+    async def _recovers(self, description: WorkflowExecutionDescription) -> str:
+        origin = await description.memo_value(lineage.ORIGIN_MEMO, None)
+        failed = description.id.rpartition(".r")[0]
+        try:
+            return (await self.connection.describe(failed)).id if origin and origin["how"] == "recovered" else ""
+        except TaskNotFound:
+            return ""
 
     async def _collected(self, task_id: str, of: str) -> _Ended:
         try:
@@ -226,6 +243,13 @@ class Purge:
 
     def _stays(self, task_id: str, why: str) -> Left:
         return Left(what=f"task {task_id}", where=self.server, why=why)
+
+    def _leads(self, one: _Ended, going: set[str]) -> list[Left]:
+        """What stays since the way from a failed task to those that go on for it leads through this one."""
+        if not one.recovers or one.recovers in going:
+            return []
+        why = f"it goes on for {one.recovers!r}, which could be recovered once more without it; purge that one, too"
+        return [self._stays(one.task_id, why)]
 
     async def _written_lately(self, one: _Ended, used: dict[str, str], since: float) -> list[Left]:
         """The values for which the task must wait, since they were written just now."""

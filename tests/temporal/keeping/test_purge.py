@@ -21,6 +21,7 @@ from refold.effects.ledger.purging import PurgedReceipts
 from refold.effects.ledger.store import Store, store_of
 from refold.engine import TaskNotFound
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.client import views
 from refold.temporal.data.storage import Folder
 from refold.temporal.keeping.purge import Purge, Purged
 from tests.export import skills
@@ -132,6 +133,28 @@ async def test_an_open_task_is_refused(engine: TemporalEngine, purge: Purge) -> 
     await engine.cancel(task_id)
     with pytest.raises(TaskNotFound):
         await purged(purge, "none")
+
+
+async def test_a_task_that_recovers_another_is_purged_with_that_one(engine: TemporalEngine, purge: Purge) -> None:
+    """
+    Until then, whoever recovers the failed task again hears of it.
+    """
+    task_id = new("sends")
+    await engine.start("sends", text("Ada"), task_id=task_id)
+    await part_of(engine, task_id)
+    await engine.cancel(task_id)
+    await settled(engine, task_id)
+    recovered = (await engine.recover(task_id)).task_id
+    await engine.cancel(recovered)
+    await views.closed(engine.connection, recovered)
+
+    [stays] = (await purged(purge, recovered)).values()
+
+    assert not stays.gone
+    assert stays.left[0].why.startswith(f"it goes on for {task_id!r}, which could be recovered once more")
+    assert all(one.gone for one in (await purged(purge, recovered, task_id)).values())
+    assert await gone(engine, task_id)
+    assert await gone(engine, recovered)
 
 
 async def test_a_value_of_two_tasks_stays_until_both_are_gone(

@@ -59,10 +59,13 @@ class Ended(Purge):
 
     async def _ended(self, task_id: str) -> tuple[list[_Ended], Left | None]:
         parts = sorted((one for one in self.tasks if one.startswith(f"{task_id}/")), key=len, reverse=True)
-        return [
+        found = [
             _Ended(task_id=one, of=task_id, runs=["run"], webhooks=[], refers=References(shared=self.tasks[one]))
             for one in (*parts, task_id)
-        ], None
+        ]
+        failed = task_id.rpartition(".r")[0]
+        found[-1].recovers = failed if failed in self.tasks.keys() - set(self.deleted) else ""
+        return found, None
 
     async def _not_allowed(self) -> Left | None:
         return None
@@ -152,3 +155,35 @@ async def test_receipts_stay_for_a_task_that_was_recovered_from_a_recovered_one(
     assert receipts.kept.keys() == {"T", "T.r1", "T.f1"}
     assert ["'T.r1.r1' was recovered" in receipts.kept[one] for one in ("T", "T.r1")] == [True, True]
     assert "'T.f1.r1' was recovered" in receipts.kept["T.f1"]
+
+
+async def test_a_task_that_recovers_another_stays_as_long_as_that_one(tmp_path: Path) -> None:
+    """
+    Without it, nobody could tell that the failed task was recovered, and what the recovered task did would be repeated.
+    """
+    values = Folder(tmp_path)
+    _, new = await put(values)
+    purge = Ended(values, {"T": {new}, "T.r1": set(), "T.r1/1.1": set(), "T.r1.r1": set()})
+
+    alone = await purged(purge, "T.r1.r1", "T.r1")
+    with_one_that_waits = await purged(purge, "T.r1", "T")
+
+    for done in (alone, with_one_that_waits):
+        assert "it goes on for 'T', which could be recovered once more" in done["T.r1"].left[0].why
+        assert not any(one.gone for one in done.values())
+    assert purge.deleted == []
+
+    purge.tasks["T"].clear()
+    assert all(one.gone for one in (await purged(purge, "T.r1.r1", "T.r1", "T")).values())
+    assert sorted(purge.deleted) == ["T", "T.r1", "T.r1.r1", "T.r1/1.1"]
+
+
+async def test_a_part_that_is_named_beside_its_task_is_reported_once(tmp_path: Path) -> None:
+    """
+    It goes with its task.
+    """
+    purge = Ended(Folder(tmp_path), {"T": set(), "T/1.1": set()})
+
+    reports = [one.task_id async for one in purge.run(["T/1.1", "T"], dry=False)]
+
+    assert sorted(reports) == sorted(purge.deleted) == ["T", "T/1.1"]
