@@ -43,10 +43,11 @@ async def begun(engine: TemporalEngine, part: str) -> None:
 
 
 async def part_of(engine: TemporalEngine, task_id: str) -> str:
-    """The first part of a task, once it waits."""
+    """The first part of a task, once it waits and the task knows."""
     part = f"{task_id}/1.1"
     await begun(engine, part)
     await collected(engine.watch(part))
+    await collected(engine.watch(task_id))
     return part
 
 
