@@ -141,7 +141,7 @@ class Purge:
             TaskNotFound: There is no such task; nothing is deleted.
             EngineError: The server refuses, or does not answer; those reported so far are gone.
         """
-        todo, stays = [], []
+        todo, stays = list[_Ended](), list[Purged]()
         for task_id in sorted(dict.fromkeys(task_ids), key=len):  # its parts and what recovers it have longer ids
             if any(one.task_id == task_id for one in todo):
                 continue
