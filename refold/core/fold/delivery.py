@@ -245,14 +245,13 @@ def _check(draft: Draft, transition: Transition) -> None:
 
 
 def _check_threads(draft: Draft, commands: Sequence[Command]) -> None:
+    chats = [command for command in commands if isinstance(command, CallChat)]
     going = {
         pending.command.thread: pending.command.id
-        for pending in draft.pending.values()
+        for pending in (draft.pending.values() if chats else ())
         if isinstance(pending.command, CallChat)
     }
-    for chat in commands:
-        if not isinstance(chat, CallChat):
-            continue
+    for chat in chats:
         if chat.thread in going:
             raise SkillError(
                 f"chat {chat.id!r} goes on with thread {chat.thread!r} while {going[chat.thread]!r} waits for a "

@@ -108,7 +108,8 @@ class Draft:
     @property
     def redoing(self) -> bool:
         """Whether a compensated effect is being performed again. Until it is done, the skill is not called."""
-        return any(one.background and not isinstance(one.command, Notify) for one in self.pending.values())
+        background = [one.command for one in self.pending.values() if one.background]
+        return not all(isinstance(command, Notify) for command in background)
 
     # --- the lifecycle
 

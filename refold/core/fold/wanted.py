@@ -6,6 +6,7 @@ is not listed any more. Start, retry, cancel, resume and recovery all work this 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -69,10 +70,18 @@ class SendAnswer:
 Want = Perform | Alarm | SendAnswer
 
 
-def wanted(snapshot: Snapshot) -> dict[str, Want]:
+Known = dict[str, tuple[Pending, dict[str, Want]]]
+"""What a caller keeps between two looks at a task with many open commands: what each command wanted."""
+
+
+def wanted(snapshot: Snapshot, known: Known | None = None) -> dict[str, Want]:
     """The effects and alarms that should be running for a task, oldest command first.
 
     Each has a key that is the same in later snapshots for as long as that attempt or alarm should run.
+
+    Args:
+        snapshot: The task.
+        known: What an earlier look at the same task left here, for this one to use; None uses nothing.
     """
     wants: dict[str, Want] = {}
     if snapshot.grace is not None:
@@ -81,26 +90,38 @@ def wanted(snapshot: Snapshot) -> dict[str, Want]:
     for wait in snapshot.waits:
         wants |= _alarms(wait)
     settled = {event.invocation_id for event in snapshot.held if isinstance(event, CommandFailed)}
+    before, now = known or {}, Known()
     for id, pending in snapshot.pending.items():
-        command = pending.command
-        if id in settled:
-            continue
-        if isinstance(command, Sleep):
-            if pending.due_at is not None:
-                fired = TimerFired(id=command.id, invocation_id=id)
-                wants[id] = Alarm(due_at=pending.due_at, event=fired, summary=f"sleep {command.id}")
-        elif pending.due_at is not None:
-            over = BackoffOver(invocation_id=id, retry=pending.attempt)
-            summary = f"retry {pending.attempt} of {command.id}: {pending.failure}"
-            wants[f"{id}~{pending.attempt}"] = Alarm(due_at=pending.due_at, event=over, summary=summary)
-        elif pending.started:
-            wants[f"{id}#{pending.attempt}"] = _performed(snapshot, pending)
-            if pending.until is not None:
-                late = CommandFailed(id=command.id, invocation_id=id, failure=TIMED_OUT)
-                wants[f"{id}~until"] = Alarm(due_at=pending.until, event=late, summary=f"timeout of {command.id}")
-        for answer in pending.answers:
-            wants[f"{id}<{answer.gate}"] = SendAnswer(task_id=id, message=answer)
+        kept = before.get(id)
+        if kept is None or kept[0] is not pending:
+            kept = pending, dict(_of_command(snapshot, id, pending))
+        if snapshot.fork is None and not isinstance(pending.command, CallChat):  # these depend on more of the task
+            now[id] = kept
+        if id not in settled:
+            wants |= kept[1]
+    if known is not None:
+        known.clear()
+        known.update(now)
     return wants
+
+
+def _of_command(snapshot: Snapshot, id: str, pending: Pending) -> Iterator[tuple[str, Want]]:
+    command = pending.command
+    if isinstance(command, Sleep):
+        if pending.due_at is not None:
+            fired = TimerFired(id=command.id, invocation_id=id)
+            yield id, Alarm(due_at=pending.due_at, event=fired, summary=f"sleep {command.id}")
+    elif pending.due_at is not None:
+        over = BackoffOver(invocation_id=id, retry=pending.attempt)
+        summary = f"retry {pending.attempt} of {command.id}: {pending.failure}"
+        yield f"{id}~{pending.attempt}", Alarm(due_at=pending.due_at, event=over, summary=summary)
+    elif pending.started:
+        yield f"{id}#{pending.attempt}", _performed(snapshot, pending)
+        if pending.until is not None:
+            late = CommandFailed(id=command.id, invocation_id=id, failure=TIMED_OUT)
+            yield f"{id}~until", Alarm(due_at=pending.until, event=late, summary=f"timeout of {command.id}")
+    for answer in pending.answers:
+        yield f"{id}<{answer.gate}", SendAnswer(task_id=id, message=answer)
 
 
 def _performed(snapshot: Snapshot, pending: Pending) -> Want:

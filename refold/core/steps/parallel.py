@@ -24,11 +24,12 @@ class Parallel(Generic[T]):
     named = "a `ctx.parallel(...)`"
 
     def __init__(self, runs: Sequence[Coroutine[Any, Any, T]], limit: int | None) -> None:
-        self._branches = [_Branch(run) for run in runs]
+        self._branches = [_Branch(place, run) for place, run in enumerate(runs)]
         self._limit = limit
         self.awaited = False
         self._open: dict[int, tuple[Call[Any], _Branch]] = {}
         self._unsent: list[tuple[Call[Any], _Branch]] = []
+        self._unraised: dict[int, tuple[str, ...]] = {}  # by the branch's place: who asks each branch does so per event
 
     def close(self) -> None:
         """Close the coroutines, so that Python does not warn of coroutines that were never awaited."""
@@ -39,16 +40,24 @@ class Parallel(Generic[T]):
         self.awaited = True
         try:
             for branch in self._branches:
-                self._unsent += [(call, branch) for call in branch.resume(None)]
+                self._went_on(branch, branch.resume(None))
             while (calls := self._next()) is not None:
-                completed: Completed = yield FirstOf(calls, tuple(id for one in self._branches for id in one.unraised))
+                completed: Completed = yield FirstOf(
+                    calls, tuple(id for _, ids in sorted(self._unraised.items()) for id in ids)
+                )
                 for branch, results in self._by_branch(completed):
-                    self._unsent += [(call, branch) for call in branch.receive(results)]
+                    self._went_on(branch, branch.receive(results))
         finally:
             self.close()
         if (failed := first_of(branch.failed for branch in self._branches)) is not None:
             raise failed
         return tuple(branch.value for branch in self._branches)
+
+    def _went_on(self, branch: _Branch, calls: Sequence[Call[Any]]) -> None:
+        self._unsent += [(call, branch) for call in calls]
+        self._unraised.pop(branch.place, None)
+        if unraised := branch.unraised:
+            self._unraised[branch.place] = unraised
 
     def _next(self) -> tuple[Call[Any], ...] | None:
         """The calls to send now; None if no call is outstanding then.
@@ -58,46 +67,57 @@ class Parallel(Generic[T]):
         self._open = {key: one for key, one in self._open.items() if not one[0].withdrawn}
         self._unsent = [one for one in self._unsent if not one[0].withdrawn]
         now, questions = [], []
-        busy = sum(not isinstance(call.command, Sleep) for call, _ in self._open.values())
+        limit, busy = self._limit, 0
+        if limit is not None:
+            busy = sum(not isinstance(call.command, Sleep) for call, _ in self._open.values())
         for call, branch in self._unsent:
             timer = isinstance(call.command, Sleep)
             if isinstance(call.command, AskUser | AskApproval):
                 questions.append((call, branch))
-            elif timer or self._limit is None or busy < self._limit:
+            elif timer or limit is None or busy < limit:
                 now.append((call, branch))
                 busy += not timer
         if all(call.raced and isinstance(call.command, Sleep) for call, _ in (*self._open.values(), *now)):
             now += questions
-        self._unsent = [one for one in self._unsent if one not in now]
-        for call, branch in now:
-            self._name_apart(call)
-            self._open[id(call)] = call, branch
+        if now:
+            self._name_apart([call for call, _ in now])
+            self._open |= {id(call): (call, branch) for call, branch in now}
+            self._unsent = [one for one in self._unsent if id(one[0]) not in self._open]
         return tuple(call for call, _ in now) if self._open else None
 
-    def _name_apart(self, call: Call[Any]) -> None:
-        """Give a call an id that no outstanding call has."""
+    def _name_apart(self, calls: Sequence[Call[Any]]) -> None:
+        """Give each call an id that no outstanding call has."""
         taken = {one.command.id for one, _ in self._open.values()}
-        given, number = call.command.id, 2
-        while call.command.id in taken:
-            call.command = call.command.model_copy(update={"id": f"{given}.{number}"})
-            number += 1
+        last: dict[str, int] = {}
+        for call in calls:
+            id = given = call.command.id
+            while id in taken:
+                last[given] = last.get(given, 1) + 1
+                id = f"{given}.{last[given]}"
+            if id != given:
+                call.command = call.command.model_copy(update={"id": id})
+            taken.add(id)
 
     def _by_branch(self, completed: Completed) -> list[tuple[_Branch, Completed]]:
         """Completed calls, grouped by the branch that awaits them, in the order of the branches."""
-        owners = {id(call): self._open.pop(id(call))[1] for call, _ in completed}
-        grouped = [(branch, [one for one in completed if owners[id(one[0])] is branch]) for branch in self._branches]
-        return [(branch, results) for branch, results in grouped if results]
+        grouped: dict[int, Completed] = {}
+        for one in completed:
+            _, branch = self._open.pop(id(one[0]))
+            grouped.setdefault(branch.place, []).append(one)
+        return [(self._branches[place], results) for place, results in sorted(grouped.items())]
 
 
 class _Branch:
     """One coroutine.
 
     Attributes:
+        place: Which one of the branches it is, from 0.
         value: The value that the coroutine returned.
         failed: The command's failure that the coroutine did not catch.
     """
 
-    def __init__(self, run: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, place: int, run: Coroutine[Any, Any, Any]) -> None:
+        self.place = place
         self.run = run
         self.value: Any = None
         self.failed: CommandError | None = None

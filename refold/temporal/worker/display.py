@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeUpdate
@@ -27,9 +28,13 @@ if TYPE_CHECKING:
 NAME_CHARS = 200
 """The longest name of a sender in a log line, in characters; a longer one is cut."""
 
+MOST_LISTED = 20
+"""The most questions, and the most running effects, in the Temporal UI's details, which are made with each entry."""
+
 LINE_CHARS = 500
 """The longest text in the Temporal UI's details, in characters; a longer one is cut."""
 
+T = TypeVar("T")
 log = logger("refold.task")
 
 REFUSED: dict[tuple[str, str], Callable[..., None]] = {}
@@ -129,10 +134,9 @@ def details(snapshot: Snapshot) -> str:
     # Markdown needs an empty line before a list.
     parts = [f"**{snapshot.status}** ({snapshot.lifecycle}), entry {snapshot.seq}"]
     parts += [_line(text) for text in (snapshot.reason, snapshot.progress) if text]
-    waits = [_waiting(wait) for wait in snapshot.open_waits]
-    going = [_going(pending) for pending in snapshot.pending.values()]
-    if waits or going:
-        parts.append("\n".join([*waits, *going]))
+    listed = [*_first(_waiting, snapshot.open_waits), *_first(_going, snapshot.pending.values())]
+    if listed:
+        parts.append("\n".join(listed))
     if any(isinstance(wait.ask, AskUser) and wait.ask.callback is None for wait in snapshot.open_waits):
         answer = f"refold answer {snapshot.task_id} TEXT"
         parts.append(f"Answer with `{answer}`, or with a signal or update named `message`.")
@@ -142,6 +146,11 @@ def details(snapshot: Snapshot) -> str:
     if any(pending.blocked for pending in snapshot.pending.values()):
         parts.append(f"Blocked: `refold resolve {snapshot.task_id} --retry`, or `--outcome JSON`, goes on.")
     return "\n\n".join(parts)
+
+
+def _first(line: Callable[[T], str], them: Collection[T]) -> list[str]:
+    more = len(them) - MOST_LISTED
+    return [line(one) for one in islice(them, MOST_LISTED)] + ([f"- and {more} more"] if more > 0 else [])
 
 
 def _waiting(wait: Wait) -> str:

@@ -28,7 +28,7 @@ from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Snapshot
-from refold.core.fold.wanted import Perform, SendAnswer, Want, finished, wanted
+from refold.core.fold.wanted import Known, Perform, SendAnswer, Want, finished, wanted
 from refold.core.lifecycle import Ending
 from refold.core.lineage.ids import own_id
 from refold.core.retry_policy import Failure, FailureKind
@@ -85,6 +85,7 @@ class SkillWorkflow(TaskHandlers):
         self.digests = [bytes.fromhex(start.chain)]
         self._marks: list[Snapshot] = []
         self._live = Live()
+        self._wants: Known = {}
         self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
         self._open: dict[str, tuple[Want, asyncio.Future[Any]]] = {}  # not wanted any more, and has not ended
         self._told = dict.fromkeys(start.left, True)  # parts, and whether they know that they report their end
@@ -267,7 +268,7 @@ class SkillWorkflow(TaskHandlers):
 
     def _reconcile(self) -> None:
         """Make what is going on equal to what is wanted."""
-        want = wanted(self._now)
+        want = wanted(self._now, self._wants)
         unwanted = [key for key in self._going if key not in want]
         self._short.dropped(unwanted)
         for key in unwanted:
