@@ -128,6 +128,32 @@ def test_a_race_beside_other_coroutines() -> None:
     assert (task.status, task.said) == (Status.COMPLETED, ["0 A L"])
 
 
+def test_a_timer_that_races_with_a_question_starts_along_with_it() -> None:
+    """
+    The question waits for what other coroutines have out, and a timer that ran meanwhile would win unseen.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(" ".join(await ctx.parallel(race(ctx), look(ctx))))
+
+    async def race(ctx: Ctx) -> str:
+        index, _ = await ctx.first(ctx.ask("name", "Your name?"), ctx.sleep(60, id="limit"))
+        return str(index)
+
+    async def look(ctx: Ctx) -> str:
+        value: str = await ctx.tool("look")
+        return value
+
+    task = ByHand(skill(begin))
+    task.say()
+    assert (task.out, task.alarms, task.task.waits) == (["look"], [], ())
+
+    task.give("look", "L")
+    assert (len(task.alarms), [wait.slot for wait in task.task.waits]) == (1, ["name"])
+    task.ring("limit")
+    assert task.said[-1] == "1 L"
+
+
 def test_the_failure_that_comes_first_is_raised() -> None:
     """
     At the `await`.

@@ -62,23 +62,25 @@ class Parallel(Generic[T]):
     def _next(self) -> tuple[Call[Any], ...] | None:
         """The calls to send now; None if no call is outstanding then.
 
-        Questions and gates pause the task, so they are sent when nothing but the timers of races is outstanding.
+        Questions and gates pause the task, so they are sent when nothing but the timers of races is outstanding. A timer
+        that races with one starts along with it, or it could win against a question that nobody has seen.
         """
         self._open = {key: one for key, one in self._open.items() if not one[0].withdrawn}
         self._unsent = [one for one in self._unsent if not one[0].withdrawn]
-        now, questions = [], []
+        asking = {branch.place for call, branch in self._unsent if isinstance(call.command, AskUser | AskApproval)}
+        now = []
         limit, busy = self._limit, 0
         if limit is not None:
             busy = sum(not isinstance(call.command, Sleep) for call, _ in self._open.values())
         for call, branch in self._unsent:
             timer = isinstance(call.command, Sleep)
-            if isinstance(call.command, AskUser | AskApproval):
-                questions.append((call, branch))
-            elif timer or limit is None or busy < limit:
+            if isinstance(call.command, AskUser | AskApproval) or (timer and call.raced and branch.place in asking):
+                continue
+            if timer or limit is None or busy < limit:
                 now.append((call, branch))
                 busy += not timer
         if all(call.raced and isinstance(call.command, Sleep) for call, _ in (*self._open.values(), *now)):
-            now += questions
+            now = sorted(self._unsent, key=lambda one: not isinstance(one[0].command, Sleep))
         if now:
             self._name_apart([call for call, _ in now])
             self._open |= {id(call): (call, branch) for call, branch in now}
