@@ -95,7 +95,9 @@ def wanted(snapshot: Snapshot, known: Known | None = None) -> dict[str, Want]:
         kept = before.get(id)
         if kept is None or kept[0] is not pending:
             kept = pending, dict(_of_command(snapshot, id, pending))
-        if snapshot.fork is None and not isinstance(pending.command, CallChat):  # these depend on more of the task
+            if snapshot.fork is None and not isinstance(pending.command, CallChat):  # these depend on more of the task
+                now[id] = kept
+        else:
             now[id] = kept
         if id not in settled:
             wants |= kept[1]

@@ -62,8 +62,8 @@ class Parallel(Generic[T]):
     def _next(self) -> tuple[Call[Any], ...] | None:
         """The calls to send now; None if no call is outstanding then.
 
-        Questions and gates pause the task, so they are sent when nothing but the timers of races is outstanding. A timer
-        that races with one starts along with it, or it could win against a question that nobody has seen.
+        Questions and gates pause the task, so they are sent when nothing but the timers of races is outstanding. A
+        timer that races with one starts along with it, or it could win against a question that nobody has seen.
         """
         self._open = {key: one for key, one in self._open.items() if not one[0].withdrawn}
         self._unsent = [one for one in self._unsent if not one[0].withdrawn]

@@ -49,6 +49,7 @@ from refold.temporal.worker.display import Display
 from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
 from refold.temporal.worker.perform import CANCELED, How, begin, left_open, local_outcome, outcome
 from refold.temporal.worker.profile import Profile, of_skill
+from refold.temporal.worker.room import Room
 from refold.temporal.worker.short.stretch import Stretches
 from refold.temporal.worker.short.ways import Ways, may
 
@@ -93,6 +94,7 @@ class SkillWorkflow(TaskHandlers):
         self._ends_last = start.ends_last
         self._display = Display(self._base, later=start.later)
         self._short = Stretches(Ways(self.skill).takes, self._reconcile, self._settled_local, self._stop_with)
+        self._room = Room(lambda: self._short.hold(self._reconcile))
         self._acting = False
         self._reported = ((), ()) if start.snapshot is None else _for_people(self._base)
         self._report: asyncio.Future[None] | None = None  # on its way to the parent
@@ -274,8 +276,11 @@ class SkillWorkflow(TaskHandlers):
         for key in unwanted:
             self._stop(*self._going.pop(key))
         draining = self._draining()
+        self._room.left_by(len(self._open) + len([one for one, _ in self._going.values() if type(one) is Perform]))
         for key, one in want.items():
-            if key not in self._going and not (isinstance(one, Perform) and self._is_open(one)):
+            if key in self._going:
+                continue
+            if type(one) is not Perform or (self._room.is_free and not self._is_open(one)):
                 self._begin_in_time(key, one, draining)
         self._report_waits()
         if draining:
@@ -332,7 +337,7 @@ class SkillWorkflow(TaskHandlers):
                 self._begin(key, want, local=True)
             elif not draining:
                 short.ask()
-        elif not (isinstance(want, Perform) and draining):
+        elif not isinstance(want, Perform) or (not draining and self._room.takes(want)):
             self._begin(key, want)
 
     def _begin(self, key: str, want: Want, *, local: bool = False) -> None:

@@ -142,6 +142,19 @@ async def test_as_many_effects_at_once_as_a_task_asks_for(site: Site, monkeypatc
     await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
 
 
+async def test_what_many_effects_bring_is_sent_in_several_workflow_tasks(site: Site) -> None:
+    """
+    Temporal terminates a workflow that sends more than 4 MB at once: 150 results of 30 KB each.
+    """
+    async with site.worker():
+        task_id = await site.start(*(["large 30000"] * 150))
+        done = await settled(site.engine, task_id)
+
+    assert said(done) == " ".join(["30000"] * 150)
+    history = await site.client.get_workflow_handle(task_id).fetch_history()
+    await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
+
+
 async def test_a_long_effect_goes_over(site: Site, hasty: None) -> None:
     """
     It holds the task for a second; then a regular activity takes it over, and the task can be asked. It runs once.

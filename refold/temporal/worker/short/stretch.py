@@ -9,10 +9,11 @@ events in the same order. So:
 2. With the timer a *stretch* begins. What comes from outside is held until it has ended. Local outcomes are taken in
    the order in which the effects were asked for, at the times that the ledger recorded; and what the task asks for
    then is performed at once.
-3. The stretch closes after `STRETCH`, by those recorded times; or with the first outcome that is no recorded result:
-   a failure, or an effect that goes over to a regular activity. Then nothing more is begun, what is out is awaited,
-   what was held is taken, and the next stretch begins as the first one did. Before something that was held is taken,
-   such a timer ends the workflow task: within one that local activities have lengthened, a replay may see another time.
+3. The stretch closes after `STRETCH`, by those recorded times, or after `MOST` effects; or with the first outcome that
+   is no recorded result: a failure, or an effect that goes over to a regular activity. Then nothing more is begun, what
+   is out is awaited, what was held is taken, and the next stretch begins as the first one did. Before something that
+   was held is taken, such a timer ends the workflow task: within one that local activities have lengthened, a replay
+   may see another time.
 
 What is begun is therefore always known from history and records, and never from what happened to come first.
 """
@@ -34,6 +35,10 @@ from refold.temporal.data.wire import LEDGER_ACTIVITY
 
 STRETCH = timedelta(seconds=2)
 """For how long a stretch begins effects. Until it has ended, nobody reaches the task."""
+
+MOST = 100
+"""How many effects a stretch begins. The workflow task sends all outcomes together, of up to 32 KiB each, and Temporal
+terminates a workflow that sends more than 4 MB."""
 
 COMMIT = timedelta(milliseconds=1)
 LEDGER_PATIENCE = timedelta(seconds=8)
@@ -72,6 +77,7 @@ class Stretches:
         self._off = False
         self._state = _State.NONE
         self._order: list[str] = []
+        self._begun = 0
         self._came: dict[str, asyncio.Future[object]] = {}
         self._held: list[Callable[[], object]] = []
         self._first_at: datetime | None = None
@@ -128,6 +134,9 @@ class Stretches:
     def begun(self, key: str, outcome: asyncio.Future[object]) -> None:
         """An effect of the stretch is under way."""
         self._order.append(key)
+        self._begun += 1
+        if self._begun >= MOST:
+            self.close()
         outcome.add_done_callback(lambda done: self._came_back(key, done))
 
     def dropped(self, keys: Iterable[str]) -> None:
@@ -160,7 +169,7 @@ class Stretches:
                 self._end()
                 return
         await workflow.sleep(COMMIT)
-        self._state, self._first_at = _State.OPEN, None
+        self._state, self._first_at, self._begun = _State.OPEN, None, 0
         self._safely(self._goes_on)
         self._ended_perhaps()
 

@@ -1,0 +1,88 @@
+"""Many effects at once, on a real server: as many begin as Temporal takes, and the others after them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.worker import Replayer
+
+from refold import Content, Status
+from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.storage import Folder
+from refold.temporal.worker import room
+from tests.temporal.conftest import PATIENT
+from tests.temporal.test_task import settled
+from tests.temporal.worker import wide_skills
+
+QUEUE = "wide"
+
+
+@pytest.fixture(scope="module")
+def plugin(values: Folder) -> RefoldPlugin:
+    """The skill that asks for many effects."""
+    return RefoldPlugin([wide_skills], [wide_skills.length], storage=values)
+
+
+@pytest.fixture(scope="module")
+async def engine(client: Client, plugin: RefoldPlugin) -> AsyncIterator[TemporalEngine]:
+    """An engine with a worker."""
+    async with make_worker(client, plugin, task_queue=QUEUE):
+        yield TemporalEngine(client, QUEUE, patience=PATIENT)
+
+
+async def most_at_once(engine: TemporalEngine, plugin: RefoldPlugin, many: int, chars: int) -> tuple[int, int]:
+    """The most effects that were open, and that one workflow task began, in a task that completes and replays."""
+    view = await engine.start("wide_errand", Content.from_data({"many": many, "chars": chars}))
+    done = await settled(engine, view.task_id)
+    assert (done.status, done.messages[-1].text) == (Status.COMPLETED, str(many * chars))
+
+    history = await engine.client.get_workflow_handle(view.task_id).fetch_history()
+    await Replayer(workflows=[], plugins=[plugin]).replay_workflow(history)
+    open_now = most_open = begun = most_begun = 0
+    for event in history.events:
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                begun = 0
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                open_now, begun = open_now + 1, begun + 1
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+                open_now -= 1
+            case _:
+                pass
+        most_open, most_begun = max(most_open, open_now), max(most_begun, begun)
+    return most_open, most_begun
+
+
+async def test_large_effects_begin_in_several_workflow_tasks(engine: TemporalEngine, plugin: RefoldPlugin) -> None:
+    """
+    Temporal terminates a workflow that sends more than 4 MB at once: 150 arguments of 30 KB each.
+    """
+    _, begun = await most_at_once(engine, plugin, 150, 30_000)
+
+    assert begun * 30_000 < room.MOST_BYTES
+
+
+async def test_no_more_effects_are_open_than_there_is_room_for(
+    engine: TemporalEngine, plugin: RefoldPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The next one begins when one has come back.
+    """
+    monkeypatch.setattr(room, "MOST_AT_ONCE", 7)
+
+    opened, _ = await most_at_once(engine, plugin, 40, 10)
+
+    assert opened == 7
+
+
+@pytest.mark.sweep
+async def test_more_effects_at_once_than_temporal_takes(engine: TemporalEngine, plugin: RefoldPlugin) -> None:
+    """
+    The server refuses the 2,001st open activity of a workflow, again and again.
+    """
+    opened, _ = await most_at_once(engine, plugin, 2_100, 10)
+
+    assert opened == room.MOST_AT_ONCE
