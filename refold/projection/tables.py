@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import JsonValue
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -339,5 +340,18 @@ def _transition(row: Any) -> Transition:
     )
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\\u0000", "\ufffd")  # PostgreSQL stores no zero
+def _json(value: JsonValue) -> str:
+    return json.dumps(_without_zero(value), ensure_ascii=False)
+
+
+def _without_zero(value: JsonValue) -> JsonValue:
+    """The value with no zero character in any text, which PostgreSQL cannot store."""
+    match value:
+        case str():
+            return value.replace("\0", "\ufffd")
+        case list():
+            return [_without_zero(one) for one in value]
+        case dict():
+            return {name.replace("\0", "\ufffd"): _without_zero(one) for name, one in value.items()}
+        case _:
+            return value

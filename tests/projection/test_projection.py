@@ -400,6 +400,27 @@ def test_hooks_that_fail_for_many_tasks_hold_up_no_other(file: Path) -> None:
     assert done.transitions == 2
 
 
+@pytest.mark.parametrize(
+    ("sender", "told"),
+    [
+        pytest.param("corp\\u0000ada", "corp\\u0000ada", id="backslash-and-digits"),
+        pytest.param("corp\0ada", "corp\ufffdada", id="zero-character"),
+    ],
+)
+def test_a_sender_may_have_any_characters(file: Path, sender: str, told: str) -> None:
+    """
+    A zero character, which PostgreSQL cannot store, is replaced; text that only looks like its escape stays as it is,
+    and no task's hooks wait because of it.
+    """
+    engine = engine_with("t1", "t2")
+    asyncio.run(engine.send("t1", Content.from_text("yes"), sender=sender))
+    heard: list[Transition] = []
+    asyncio.run(Projector(engine, Projection(str(file)), [heard.append]).once())
+
+    assert [one.by for one in heard if one.by] == [told]
+    assert [one.number for one in heard if one.task_id == "t2"] == [1, 2]
+
+
 def test_a_task_that_has_not_begun_has_no_row(file: Path) -> None:
     """
     The server knows a start that a skill refuses for a moment, and deletes it: a row of it would stay planned for ever,
