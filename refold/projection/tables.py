@@ -49,7 +49,7 @@ _METADATA = MetaData()
 TASKS = Table(
     "task_checkpoints",
     _METADATA,
-    Column("task_id", String(255), primary_key=True),
+    Column("task_id", Text, primary_key=True),
     Column("state", String(16), nullable=False),
     Column("retry_count", Integer, nullable=False),
     Column("checkpoint_data", Text, nullable=False),
@@ -59,7 +59,7 @@ TRANSITIONS = Table(
     "state_transitions",
     _METADATA,
     Column("id", BigInteger, primary_key=True, autoincrement=False),
-    Column("task_id", String(255), nullable=False),
+    Column("task_id", Text, nullable=False),
     Column("from_state", String(16), nullable=False),
     Column("to_state", String(16), nullable=False),
     Column("event", String(32), nullable=False),
@@ -70,7 +70,7 @@ Index("state_transitions_by_task", TRANSITIONS.c.task_id, TRANSITIONS.c.timestam
 _MADE = Table(
     "refold_made",
     _METADATA,
-    Column("task_id", String(255), primary_key=True),
+    Column("task_id", Text, primary_key=True),
     Column("number", Integer, nullable=False),
 )
 """How many transitions each task has."""
@@ -78,7 +78,7 @@ _MADE = Table(
 _TOLD = Table(
     "refold_told",
     _METADATA,
-    Column("task_id", String(255), primary_key=True),
+    Column("task_id", Text, primary_key=True),
     Column("number", Integer, nullable=False),
 )
 """Up to which transition hooks have been told of a task; stays when the two tables are made anew."""

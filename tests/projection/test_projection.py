@@ -101,6 +101,23 @@ def test_the_tables_have_what_the_journals_have(file: Path) -> None:
     assert "SECRET" not in "".join(projection.dump())
 
 
+def test_no_table_limits_a_task_id(file: Path) -> None:
+    """
+    The id of a part of a part may have 950 characters; PostgreSQL refuses a text that is longer than its column.
+    """
+    Projection(str(file)).clear()
+    with closing(sqlite3.connect(file)) as db:
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        types = {
+            table: kind
+            for table in tables
+            for _, name, kind, *_ in db.execute(f"PRAGMA table_info({table})")
+            if name == "task_id"
+        }
+
+    assert types == dict.fromkeys(tables, "TEXT")
+
+
 def test_dropped_and_rebuilt_it_is_the_same(file: Path, tmp_path: Path) -> None:
     """
     Byte by byte: written as it happened, emptied and made anew, or made in another file at once.
