@@ -113,7 +113,7 @@ class Projection:
             if url.drivername == "postgresql":
                 url = url.set(drivername="postgresql+psycopg")
             if url.get_backend_name() not in ("sqlite", "postgresql"):
-                raise DefinitionError(named, ["name a file, or postgresql://…"], what="projection")
+                raise DefinitionError(url.get_backend_name(), ["name a file, or postgresql://…"], what="projection")
             self._engine = create_engine(url, pool_pre_ping=True)
         except (ArgumentError, NoSuchModuleError):
             raise DefinitionError(

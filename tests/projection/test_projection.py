@@ -484,13 +484,14 @@ def test_a_rebuilt_table_tells_nobody_twice(file: Path) -> None:
     assert [one.to_state for one in heard] == [TaskState.RUNNING, TaskState.PAUSED]
 
 
-@pytest.mark.parametrize("named", ["mysql://u@h/d", "nonsense://", "http://x"])
+@pytest.mark.parametrize("named", ["mysql://u:hunter2@h/d", "postgres://u:hunter2@h/d", "nonsense://", "http://x"])
 def test_another_database_is_refused(named: str) -> None:
     """
-    In words, before anything is written.
+    In words, before anything is written; the words quote no password.
     """
-    with pytest.raises(DefinitionError, match="name a file, or postgresql"):
+    with pytest.raises(DefinitionError, match="name a file, or postgresql") as refused:
         Projection(named)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
