@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from refold import Content, Ctx, EffectPolicy, InputRejected, Transition, flow_skill, step, tool
 from refold.core.authoring.define import skill_of
-from refold.core.events import LlmResult
+from refold.core.events import CommandFailed, LlmResult
 from refold.core.fold.wanted import Perform
 from refold.engine import UnknownSkill
 from refold.evals import Evaluation, Row, evaluate, evaluated, junit
@@ -194,6 +194,27 @@ async def test_retries_of_the_record_are_not_asked_again() -> None:
     assert (same.diverged, same.status_now) == (False, "completed")
     assert (anew.diverged, anew.status_now, anew.now.asked) == (True, "completed", 1)
     assert anew.first.startswith("entry 5 of the record did not happen: words failed")
+
+
+async def test_a_model_that_fails_for_a_moment_is_asked_again(run: Exported) -> None:
+    """
+    A call that is made anew is retried as its policy says. Only replies are counted, and one whose usage nobody knows
+    has no known price.
+    """
+    asked = []
+
+    async def ask(want: Perform) -> LlmResult | CommandFailed:
+        asked.append(want.attempt)
+        ids = {"id": want.command.id, "invocation_id": want.invocation_id}
+        if len(asked) < 3:
+            return CommandFailed(**ids, failure=transient("busy"))
+        return LlmResult(**ids, value="Thank you.")
+
+    found = await evaluated(run, [Buys], model=ask)
+
+    assert asked == [1, 2, 3]
+    assert found.status_now == "completed"
+    assert (found.now.calls, found.now.asked, found.now.usd) == (1, 1, None)
 
 
 async def test_an_open_run_stops_where_it_stood() -> None:
