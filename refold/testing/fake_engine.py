@@ -787,14 +787,7 @@ class FakeEngine:
         want = next((one for one in out if one.invocation_id == now.task_id), None)
         if want is None:
             return
-        answer: SkillOutcome | Failure
-        if now.ending is Ending.COMPLETED:
-            answer = _outcome_of(now)
-        else:
-            answer = permanent(
-                f"task {now.task_id!r} of skill {now.skill!r} {now.status}: {now.reason}", type=now.status
-            )
-        self._come_to(parent, want, answer)
+        self._come_to(parent, want, _outcome_of(now) if now.ending is Ending.COMPLETED else _failure_of(now))
 
     def _out(self, task: _Task, id: str) -> Perform:
         out = [one for one in wanted(task.now).values() if isinstance(one, Perform)]
@@ -814,6 +807,13 @@ class FakeEngine:
 def _outcome_of(task: Snapshot) -> SkillOutcome:
     said = [message.text for message in task.messages if message.role == "agent"]
     return SkillOutcome(task_id=task.task_id, text=said[-1] if said else "", artifacts=task.artifacts)
+
+
+def _failure_of(task: Snapshot) -> Failure:
+    """How a task that did not complete fails the command that it is a part for, as on Temporal."""
+    if task.ending is Ending.CANCELED:
+        return permanent("it was canceled from outside", type="canceled")
+    return permanent(task.reason, type="TaskRejected" if task.ending is Ending.REJECTED else "TaskFailed")
 
 
 def _gate(task: Snapshot, named: str | None, digest: str | None) -> tuple[str, str]:

@@ -270,7 +270,7 @@ async def test_a_called_skill_ends_with_its_caller() -> None:
     [
         ("nobody", "talk: no skill 'nobody'"),
         ("naps", "talk: skill 'naps' starts from data"),
-        ("hello", "talk: task 'T/1.2'"),
+        ("hello", "talk: greeting: no words"),
     ],
 )
 async def test_a_called_skill_that_fails_fails_its_command(called: str, reason: str) -> None:
@@ -282,6 +282,50 @@ async def test_a_called_skill_that_fails_fails_its_command(called: str, reason: 
     await engine.advance()
 
     assert (await engine.look("T")).reason.startswith(reason)
+
+
+@flow_skill(id="unwilling")
+class Unwilling:
+    @step(start=True)
+    async def refuse(self, ctx: Ctx, content: Content) -> Transition:
+        match content.text:
+            case "fail":
+                return ctx.fail("no paper")
+            case "reject":
+                return ctx.reject("not mine")
+            case _:
+                return ctx.complete((await ctx.ask("why", "Why?")).text)
+
+
+@flow_skill(id="whole")
+class Whole:
+    @step(start=True)
+    async def call(self, ctx: Ctx, content: Content) -> Transition:
+        try:
+            done = await ctx.skill("part", Unwilling, content.text)
+        except CommandError as error:
+            return ctx.complete(f"{error.failure.type}: {error.failure.message}")
+        return ctx.complete(done.text)
+
+
+@pytest.mark.parametrize(
+    ("said", "failure"),
+    [
+        ("fail", "TaskFailed: no paper"),
+        ("reject", "TaskRejected: not mine"),
+        ("ask", "canceled: it was canceled from outside"),
+    ],
+)
+async def test_a_part_fails_its_command_as_on_temporal(said: str, failure: str) -> None:
+    """
+    The command has the part's own reason, and a type that tells a failed, a rejected and a canceled part apart.
+    """
+    engine = FakeEngine([Whole, Unwilling])
+    await engine.start("whole", TEXT(said), task_id="T")
+    if said == "ask":
+        await engine.cancel("T/1.1", reason="enough")
+
+    assert (await engine.look("T")).messages[-1].text == failure
 
 
 async def test_errors_are_those_of_an_engine() -> None:
