@@ -69,6 +69,7 @@ from refold.engine import (
     decision_of,
     holder_of,
     not_begun,
+    not_over,
     recovered_before,
     view_of,
     with_first,
@@ -340,6 +341,10 @@ class FakeEngine:
     async def recover(self, task_id: str, *, by: str | None = None) -> TaskView:
         """See `Engine.recover`."""
         failed = self._task(task_id)
+        if failed.now.ended and not finished(failed.now):
+            raise not_over(task_id)
+        if going := [id for id in self._below(task_id) if not finished(self._tasks[id].now)]:
+            raise InputRejected(f"part {going[0]!r} is not over; recover the task when it is")
         new_id = next(id for n in count(1) if (id := f"{task_id}.r{n}") not in self._tasks)
         for id in (*self._above(failed), task_id, *self._below(task_id)):
             if (other := self._going_on(id)) is not None:
@@ -767,7 +772,7 @@ class FakeEngine:
         want = wanted(snapshot)
         task.going = {key: one for key, one in task.going.items() if key in want}
         self._stop_children(task)
-        if task.asked_by is not None and snapshot.ended:
+        if task.asked_by is not None and finished(snapshot):
             self._report(task, task.asked_by)
         elif task.asked_by is not None and (snapshot.open_waits, snapshot.unresolved) != task.reported:
             waits, unresolved = task.reported = snapshot.open_waits, snapshot.unresolved

@@ -9,6 +9,7 @@ from refold import (
     CommandError,
     Content,
     Ctx,
+    GatePolicy,
     InputRejected,
     Status,
     Step,
@@ -326,6 +327,59 @@ async def test_a_part_fails_its_command_as_on_temporal(said: str, failure: str) 
         await engine.cancel("T/1.1", reason="enough")
 
     assert (await engine.look("T")).messages[-1].text == failure
+
+
+@flow_skill(id="patient")
+class Patient:
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        await ctx.approve("pay", "Pay?", show={"cents": 5}, policy=GatePolicy(timeout_s=60, grace_s=300))
+        return ctx.complete("paid")
+
+
+@flow_skill(id="clerk")
+class Clerk:
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        try:
+            await ctx.skill("patient", Patient, "pay")
+        except CommandError:
+            return ctx.fail(f"failed at {ctx.now:%H:%M}")
+        return ctx.complete()
+
+
+async def test_a_part_that_takes_late_grants_is_not_over() -> None:
+    """
+    As on Temporal: its question is gone at once, and the task above goes on once the part is over.
+    """
+    engine = FakeEngine([Clerk, Patient])
+    asked = await engine.start("clerk", TEXT("go"), task_id="T")
+    await engine.advance(60)
+    part, above = await engine.look("T/1.1"), await engine.look("T")
+    await engine.advance(300)
+
+    assert (asked.status, part.status) == ("input-required", "failed")
+    assert (above.status, above.waiting_for) == ("working", ())
+    assert (await engine.look("T")).reason == "failed at 00:06"
+
+
+async def test_a_task_is_recovered_once_it_is_over() -> None:
+    """
+    Until then nobody knows what a late grant allows, or which effects are undone: its own, and those of its parts.
+    """
+    engine = FakeEngine([Clerk, Patient])
+    await engine.start("patient", TEXT("go"), task_id="alone")
+    await engine.start("clerk", TEXT("go"), task_id="T")
+    await engine.advance(60)
+    with pytest.raises(InputRejected, match="'alone' has ended and is not over"):
+        await engine.recover("alone")
+    await engine.cancel("T")
+    with pytest.raises(InputRejected, match=r"part 'T/1.1' is not over"):
+        await engine.recover("T")
+    await engine.advance(300)
+
+    assert (await engine.recover("alone")).status == "input-required"
+    assert (await engine.recover("T")).status == "input-required"
 
 
 async def test_errors_are_those_of_an_engine() -> None:
