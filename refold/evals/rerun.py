@@ -58,8 +58,8 @@ ENTRIES_BEYOND = 200
 AskModel = Callable[[Perform], Awaitable[Event]]
 """Makes a model call anew, and returns its result or failure."""
 
-CallReader = Callable[[CallTool], Awaitable[JsonValue | Exception]]
-"""Calls a read-only tool."""
+CallReader = Callable[[Perform], Awaitable[JsonValue | Exception]]
+"""Calls a read-only tool, and returns its result or the exception that it raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ class Rerun:
                 await self._ask(want)
             elif isinstance(command, CallTool) and command.name in self.rules.readers:
                 self.live.append(described(command))
-                answer = await self.rules.readers[command.name](command)
+                answer = await self.rules.readers[command.name](want)
                 self._feed(outcome(command, want.invocation_id, answer))
             else:
                 self.unrecorded.append(described(command))

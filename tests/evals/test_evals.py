@@ -15,6 +15,7 @@ from refold import Content, Ctx, EffectPolicy, InputRejected, Transition, flow_s
 from refold.core.authoring.define import skill_of
 from refold.core.events import CommandFailed, LlmResult
 from refold.core.fold.wanted import Perform
+from refold.effects import current
 from refold.engine import UnknownSkill
 from refold.evals import Evaluation, Row, evaluate, evaluated, junit
 from refold.evals.steps import Step, aligned
@@ -140,6 +141,62 @@ async def test_rules_for_tools(run: Exported) -> None:
     inserted = [row for row in live.rows if not row.recorded]
     assert [row.now[0] for row in inserted] == ["price: 5"]
     assert [row.equal for row in live.rows][-2:] == [True, True]
+
+
+@tool(effect=EffectPolicy.READ_ONLY)
+async def looked_up(name: str) -> str:
+    """Who calls, with which client."""
+    call = current()
+    return f"{call.task_id} {call.invocation_id} {type(call.http).__name__}"
+
+
+@tool(effect=EffectPolicy.READ_ONLY)
+def checked(name: str) -> str:
+    """What a tool of a plain `def` knows of its call; refuses names in lower case."""
+    assert name.istitle(), "names begin with a capital"
+    return current().invocation_id
+
+
+@tool(effect=EffectPolicy.READ_ONLY)
+def unwritable(name: str) -> object:
+    """Returns what is no JSON."""
+    return object()
+
+
+def asking(function: Any, name: str) -> Any:
+    """A skill that calls this tool."""
+
+    @flow_skill(id="asking")
+    class Asking:
+        @step(start=True)
+        async def ask(self, ctx: Ctx) -> Transition:
+            return ctx.complete(str(await ctx.tool(function, name=name)))
+
+    return Asking
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "came"),
+    [
+        (looked_up, "Bob", "looked_up: t1 t1/1.1 AsyncClient"),
+        (checked, "Bob", "checked: t1/1.1"),
+        (checked, "bob", "checked failed (permanent, AssertionError): names begin with a capital"),
+        (unwritable, "Bob", "unwritable failed (permanent, ScriptError): the answer to tool"),
+    ],
+)
+async def test_a_read_only_tool_is_called_as_by_a_worker(function: Any, name: str, came: str) -> None:
+    """
+    It knows its call and has a client; whatever it raises, an assertion too, is its failure and ends no eval.
+    """
+    at = FakeEngine([asking(function, "Ada")], answers={function.__name__: "recorded"})
+    await at.start("asking", Content.from_text("go"), task_id="t1")
+
+    found = await evaluated(
+        await recorded(at), [asking(function, name)], tools="live-read-only", functions=[looked_up, checked, unwritable]
+    )
+
+    assert len(found.live) == 1
+    assert came in "".join(line for row in found.rows for line in row.now)
 
 
 async def test_another_model_is_asked_and_nothing_fires(run: Exported) -> None:
