@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -386,6 +387,13 @@ class FakeEngine:
             yield task.asked_by
             task = self._tasks[task.asked_by]
 
+    def _line(self, task: _Task) -> str:
+        """Whose events this task's are, where loops are looked for: its own, or those of the part that it is below.
+
+        A task may have many parts. Parts that go on calling parts are a loop.
+        """
+        return [task.now.task_id, *self._above(task)][-2:][0]
+
     def _below(self, task_id: str) -> Iterator[str]:
         """The parts of a task that did not complete, and theirs."""
         for id, task in self._tasks.items():
@@ -507,27 +515,35 @@ class FakeEngine:
         Raises:
             ScriptError: It does not end; the skill loops.
         """
-        for _ in range(EVENT_LIMIT):
-            if not await self._one():
-                return
-        raise ScriptError(f"{EVENT_LIMIT} events without the clock moving, and no end")
+        done = Counter[str]()
+        while (task := await self._one()) is not None:
+            line = self._line(task)
+            done[line] += 1
+            if done[line] > EVENT_LIMIT:
+                raise ScriptError(f"{EVENT_LIMIT} events of task {line!r} without the clock moving, and no end")
 
     async def advance(self, seconds: float | None = None) -> None:
-        """Advance the clock, stopping at each timer that comes due on the way.
+        """Advance the clock, stopping at each timer that comes due on the way. Without a worker no timer rings.
 
         Args:
             seconds: How far; None advances until no timer is left.
+
+        Raises:
+            ScriptError: There is always another timer, without `seconds`; or the skill loops.
         """
         until = None if seconds is None else self.clock.now + timedelta(seconds=seconds)
+        rung = Counter[str]()
         await self.settle()
-        for _ in range(EVENT_LIMIT):
-            due = min((at for task in self._tasks.values() for at in _due(task)), default=None)
+        while self.worker:
+            timers = ((at, self._line(task)) for task in self._tasks.values() for at in _due(task))
+            due, line = min(timers, default=(None, ""))
             if due is None or (until is not None and due > until):
                 break
+            rung[line] += 1
+            if rung[line] > EVENT_LIMIT and until is None:
+                raise ScriptError(f"{EVENT_LIMIT} timers of task {line!r} rang, and there is no end of them")
             self.clock.now = max(self.clock.now, due)
             await self.settle()
-        else:
-            raise ScriptError(f"{EVENT_LIMIT} timers rang, and there is no end of them")
         if until is not None:
             self.clock.now = max(self.clock.now, until)
 
@@ -654,31 +670,31 @@ class FakeEngine:
         if self.auto:
             await self.settle()
 
-    async def _one(self) -> bool:
-        """Do the first thing that can be done now; False if there is none."""
+    async def _one(self) -> _Task | None:
+        """Do the first thing that can be done now, and say for which task; None if there is nothing."""
         if not self.worker:
-            return False
+            return None
         for task in list(self._tasks.values()):
             if task.first is not None:
                 if task.held or (task.begins_at is not None and task.begins_at > self.clock.now):
                     continue
                 first, task.first, task.begins_at = task.first, None, None
                 self._feed(task, first)
-                return True
+                return task
             for key, want in wanted(task.now).items():
                 if isinstance(want, Alarm):
                     if want.due_at <= self.clock.now:
                         self._feed(task, want.event)
-                        return True
+                        return task
                 elif key in task.going:
                     continue
                 elif isinstance(want, SendAnswer):
                     task.going[key] = object()  # an answer is passed on once, for as long as it is wanted
                     self._feed(self._tasks[want.task_id], want.message)
-                    return True
+                    return task
                 elif await self._performed(task, key, want):
-                    return True
-        return False
+                    return task
+        return None
 
     async def _performed(self, task: _Task, key: str, want: Perform) -> bool:
         going = task.going[key] = object()

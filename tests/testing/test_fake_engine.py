@@ -31,6 +31,7 @@ from refold.engine import (
     NoWorker,
     Progress,
     TaskExists,
+    TaskFilter,
     TaskNotFound,
     Tokens,
     UnknownSkill,
@@ -124,6 +125,88 @@ async def test_the_clock_is_turned_by_hand() -> None:
     assert (await engine.look("long")).messages[-1].text == "Up at 00:01:00."
     assert (await engine.look("short")).messages[-1].text == "Up at 00:00:30."
     assert (await engine.at("short", 2)).at - (await engine.at("short", 1)).at == timedelta(seconds=30)
+
+
+@flow_skill(id="polls")
+class Polls:
+    """Looks again every so many seconds, for ever."""
+
+    @step(start=True)
+    async def look(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.sleep(float(content.text))
+        return ctx.goto("look", content=content)
+
+
+@flow_skill(id="nests")
+class Nests:
+    """Calls itself, for ever: as many parts as it is told."""
+
+    @step(start=True)
+    async def call(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.gather(*[ctx.skill(f"nest {n}", "nests", content.text) for n in range(int(content.text))])
+        return ctx.complete()
+
+
+@flow_skill(id="fans")
+class Fans:
+    @step(start=True)
+    async def call(self, ctx: Ctx) -> Transition:
+        said = await ctx.gather(*[ctx.skill(f"hello {n}", Hello, "Ada") for n in range(300)])
+        return ctx.complete(f"{len(said)} greetings")
+
+
+async def test_a_timer_rings_once_there_is_a_worker() -> None:
+    """
+    Without one the clock moves all the same.
+    """
+    engine = FakeEngine([Naps])
+    await engine.start("naps", Content.from_data({"seconds": 5}), task_id="T")
+    engine.worker = False
+    await engine.advance(60)
+    before = await engine.at("T", 1)
+    engine.worker = True
+    await engine.settle()
+
+    assert (before.lifecycle, await engine.count(TaskFilter(lifecycle=TaskState.DONE))) == ("running", 1)
+    assert (await engine.look("T")).messages[-1].text == "Up at 00:01:00."
+
+
+async def test_much_to_do_is_no_loop() -> None:
+    """
+    A day of looking each minute, hundreds of tasks that begin at once, and hundreds of parts of one task.
+    """
+    polling = FakeEngine([Polls])
+    await polling.start("polls", TEXT("60"), task_id="T")
+    await polling.advance(24 * 3600)
+    engine = FakeEngine([Hello, Fans], answers={"greeting": "Hello."}, auto=False)
+    await engine.start("fans", TEXT("go"), task_id="F")
+    for _ in range(501):
+        await engine.start("hello", TEXT("Ada"))
+    await engine.settle()
+
+    assert (await polling.look("T")).seq == 1 + 24 * 60
+    assert (await engine.look("F")).messages[-1].text == "300 greetings"
+    assert await engine.count(TaskFilter(skill="hello", lifecycle=TaskState.DONE)) == 801
+
+
+@pytest.mark.parametrize(
+    ("skill", "said", "found"),
+    [
+        ("polls", "0", "events of task 'T' without the clock moving"),
+        ("nests", "1", "events of task 'T/1.1' without the clock moving"),
+        ("nests", "2", r"events of task 'T/1.\d' without the clock moving"),
+        ("polls", "60", "timers of task 'T' rang"),
+    ],
+)
+async def test_a_loop_is_found(skill: str, said: str, found: str) -> None:
+    """
+    Of events at one moment, of parts that call parts, of timers that nothing bounds.
+    """
+    engine = FakeEngine([Polls, Nests], auto=False)
+    await engine.start(skill, TEXT(said), task_id="T")
+
+    with pytest.raises(ScriptError, match=found):
+        await engine.advance()
 
 
 async def test_what_is_due_happens_when_it_settles() -> None:
