@@ -704,7 +704,12 @@ class FakeEngine:
         elif self.answers.know(want.command):
             answer = self.answers.give(want.command)
             if inspect.iscoroutine(answer):
-                answer = await answer
+                try:
+                    answer = await answer
+                except asyncio.CancelledError:  # whoever called the engine is gone: the next call performs it again
+                    if task.going.get(key) is going:
+                        del task.going[key]
+                    raise
         elif isinstance(want.command, Notify):
             answer = None
         elif is_callback(want.command):
@@ -731,7 +736,8 @@ class FakeEngine:
         """The child that a child of a recovered task continues: of the task that failed, or of one recovered before."""
         failed = task.now.recovered_from
         while failed is not None and own_id(failed, id) not in self._tasks:
-            failed = self._tasks[failed].now.recovered_from
+            earlier = self._tasks.get(failed)  # `begin` takes a task that goes on for one of another engine
+            failed = None if earlier is None else earlier.now.recovered_from
         return None if failed is None else self._tasks[own_id(failed, id)]
 
     def _go_on_with(self, part: _Task, new_id: str, asked_by: str) -> SkillOutcome | Failure | None:

@@ -20,9 +20,11 @@ from refold import (
     table,
     tool,
 )
+from refold.core.authoring.define import skill_of
 from refold.core.events import UserMessage
 from refold.core.fold.apply import fold, planned
 from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
 from refold.effects import Never, TryLater
 from refold.engine import (
     Engine,
@@ -36,6 +38,7 @@ from refold.engine import (
     Tokens,
     UnknownSkill,
 )
+from refold.lineage.recover import recover
 from refold.testing import FakeEngine, ScriptError, transient
 from workflows.hello import Hello
 from workflows.research_loop import ResearchLoop
@@ -463,6 +466,43 @@ async def test_a_task_is_recovered_once_it_is_over() -> None:
 
     assert (await engine.recover("alone")).status == "input-required"
     assert (await engine.recover("T")).status == "input-required"
+
+
+async def test_a_caller_that_leaves_leaves_the_command_to_the_next() -> None:
+    """
+    A caller may be canceled while a stand-in is awaited: the command is performed again by whoever settles next.
+    """
+    asked: list[str] = []
+
+    async def greeting(command: object) -> str:
+        asked.append("greeting")
+        if len(asked) == 1:
+            starting.cancel()
+            await asyncio.Future()
+        return "Hello."
+
+    engine = FakeEngine([Hello], answers={"greeting": greeting})
+    starting = asyncio.create_task(engine.start("hello", TEXT("Ada"), task_id="T"))
+    await asyncio.wait([starting])
+    await engine.settle()
+
+    assert starting.cancelled()
+    assert ((await engine.look("T")).messages[-1].text, len(asked)) == ("Hello.", 2)
+
+
+async def test_a_task_that_goes_on_for_one_of_another_engine_starts_its_parts_anew() -> None:
+    """
+    This engine does not know how far the parts of the other one came.
+    """
+    other = FakeEngine([Calls, Hello], answers={"called": ValueError("no")})
+    await other.start("calls", TEXT("hello"), task_id="T")
+    base = await anext(other.past("T"))
+    assert isinstance(base, Snapshot)
+    entries = [entry async for entry in other.journal("T")]
+    snapshot, first = recover(skill_of(Calls), base, entries, "T.r1", base.at)
+    view = await FakeEngine([Calls, Hello], answers={"greeting": "Hello."}).begin(snapshot, first)
+
+    assert (view.status, view.messages[-1].text) == ("completed", "Hello.")
 
 
 async def test_errors_are_those_of_an_engine() -> None:
