@@ -899,6 +899,14 @@ def holder_of(task_id: str, gates: Sequence[str], asked_by: Mapping[str, str]) -
     return holders[0] if holders else task_id
 
 
+def not_over(task_id: str) -> InputRejected:
+    """The reason for refusing to recover a task that still compensates, or takes late grants."""
+    return InputRejected(
+        f"task {task_id!r} has ended and is not over: it takes late grants for some minutes, or undoes its "
+        "effects; `refold show` says which. Recover it after that"
+    )
+
+
 def recovered_before(task_id: str, other: str, status: Status) -> InputRejected:
     """The reason for refusing to recover a task that another task recovers already."""
     return InputRejected(

@@ -109,8 +109,9 @@ EFFECTS_IMPORTERS = {
     "refold.cli.verbs.ledger",
     "refold.cli.verbs.memory",
     "refold.cli.verbs.records",
-    # A model that is asked anew is asked as a worker asks it.
+    # A model that is asked anew, and a tool that is called anew, is called as a worker calls it.
     "refold.evals.models",
+    "refold.evals.readers",
     # What a stand-in raises is classified as a worker would.
     "refold.testing.answers",
 }
@@ -164,6 +165,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.cli.verbs.ledger", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",
     ("refold.cli.verbs.ledger", "_make_others"): "SQLAlchemy is loaded only by the verbs about receipts",
     ("refold.evals.evaluate", "_named"): "the models' libraries are loaded only where models are asked anew",
+    ("refold.evals.evaluate", "_reading"): "effects are loaded only where read-only tools are called",
     ("refold.cli.verbs.records", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",
     ("refold.cli.verbs.records", "_ledger"): "SQLAlchemy is loaded only by the verbs about receipts",
     ("refold.cli.verbs.ledger", "_refused"): "SQLAlchemy is loaded only by the verbs about databases",

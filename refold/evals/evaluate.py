@@ -8,23 +8,19 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import JsonValue
-
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill, skill_id
-from refold.core.authoring.tool import tool_spec
-from refold.core.commands import CallTool, Command, EffectPolicy
+from refold.core.commands import Command
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.core.lineage.upgrade import upgraded
 from refold.engine import UnknownSkill
 from refold.evals.recording import described
-from refold.evals.rerun import AskModel, CallReader, Rerun, Rules, seconds_of, with_usage
+from refold.evals.rerun import AskModel, Rerun, Rules, seconds_of, with_usage
 from refold.evals.result import Cost, Evaluation, Row
 from refold.evals.steps import aligned, slots_of, steps_of
 from refold.export.layout import ExportError
 from refold.export.read import Exported, read_export
-from refold.testing.answers import Answers
 
 Tools = Literal["recorded", "strict", "live-read-only"]
 
@@ -81,7 +77,8 @@ async def evaluated(
         )
     async with AsyncExitStack() as stack:
         asker = model if not isinstance(model, str) else await stack.enter_async_context(_named(model, functions))
-        readers = _readers(functions) if tools == "live-read-only" else {}
+        live = tools == "live-read-only"
+        readers = await stack.enter_async_context(_reading(functions, task.task_id)) if live else {}
         rules = Rules(exact=tools == "strict", model=asker, since=since, readers=readers)
         rerun = Rerun(skill, upgraded(skill, task.base), task.entries, rules)
         await rerun.run()
@@ -103,23 +100,10 @@ def _named(model: str, functions: Sequence[Callable[..., Any]]) -> Any:
     return asking(model, functions)
 
 
-def _readers(functions: Sequence[Callable[..., Any]]) -> dict[str, CallReader]:
-    """The tools that only read. No other tool is ever at hand here, so none can be called."""
-    return {
-        spec.name: _reader(function)
-        for function in functions
-        if (spec := tool_spec(function)) is not None and spec.effect is EffectPolicy.READ_ONLY
-    }
+def _reading(functions: Sequence[Callable[..., Any]], task_id: str) -> Any:
+    from refold.evals.readers import reading
 
-
-def _reader(function: Callable[..., Any]) -> CallReader:
-    answers = Answers(tools=[function])
-
-    async def call(command: CallTool) -> JsonValue | Exception:
-        answer = await asyncio.to_thread(answers.give, command)
-        return await answer if asyncio.iscoroutine(answer) else answer  # type: ignore[no-any-return]
-
-    return call
+    return reading(functions, task_id)
 
 
 def _result(task: Exported, rerun: Rerun, *, strict: bool) -> Evaluation:

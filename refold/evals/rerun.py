@@ -58,8 +58,8 @@ ENTRIES_BEYOND = 200
 AskModel = Callable[[Perform], Awaitable[Event]]
 """Makes a model call anew, and returns its result or failure."""
 
-CallReader = Callable[[CallTool], Awaitable[JsonValue | Exception]]
-"""Calls a read-only tool."""
+CallReader = Callable[[Perform], Awaitable[JsonValue | Exception]]
+"""Calls a read-only tool, and returns its result or the exception that it raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +137,10 @@ class Rerun:
                 exact = not isinstance(command, MODEL_CALLS) and (self.rules.exact or reads)
                 self._answers[id] = self.recording.take(id, command, exact=exact)
 
+    def _answered(self, id: str) -> bool:
+        """Whether a recorded call answers this one; none does any more once a model was asked anew."""
+        return self._answers.get(id) is not None and id not in self._anew
+
     def _performs(self) -> list[Perform]:
         return [one for one in wanted(self.now).values() if isinstance(one, Perform)]
 
@@ -148,7 +152,7 @@ class Rerun:
     async def _other_call(self) -> bool:
         """Answer one call that no recorded call answers."""
         for want in self._performs():
-            if self._answers.get(want.invocation_id) is not None:
+            if self._answered(want.invocation_id):
                 continue
             command = want.command
             if isinstance(command, Notify):
@@ -157,7 +161,7 @@ class Rerun:
                 await self._ask(want)
             elif isinstance(command, CallTool) and command.name in self.rules.readers:
                 self.live.append(described(command))
-                answer = await self.rules.readers[command.name](command)
+                answer = await self.rules.readers[command.name](want)
                 self._feed(outcome(command, want.invocation_id, answer))
             else:
                 self.unrecorded.append(described(command))
@@ -169,8 +173,9 @@ class Rerun:
         assert self.rules.model is not None
         began = time.monotonic()
         event = await self.rules.model(want)
-        seconds = time.monotonic() - began
-        self.cost = self.cost.model_copy(update={"asked": self.cost.asked + 1, "seconds": self.cost.seconds + seconds})
+        replies = self.cost.asked + (not isinstance(event, CommandFailed))
+        seconds = self.cost.seconds + time.monotonic() - began
+        self.cost = self.cost.model_copy(update={"asked": replies, "seconds": seconds})
         self._anew.add(want.invocation_id)
         self._feed(event)
 
@@ -282,8 +287,7 @@ class Rerun:
         """Let a sleep or a retry end that the record does not have; one that it has ends only as recorded."""
         for alarm in self._alarms():
             id = str(getattr(alarm.event, "invocation_id", ""))
-            recorded = self._answers.get(id) is not None and id not in self._anew
-            if isinstance(alarm.event, TimerFired | BackoffOver | CommandFailed) and not recorded:
+            if isinstance(alarm.event, TimerFired | BackoffOver | CommandFailed) and not self._answered(id):
                 self._feed(alarm.event, alarm.due_at)
                 return True
         return False
@@ -318,7 +322,7 @@ def with_usage(cost: Cost, event: Event) -> Cost:
         return cost
     usage = event.usage if isinstance(event, LlmResult) else event.reply.usage
     if usage is None:
-        return cost.model_copy(update={"calls": cost.calls + 1})
+        return cost.model_copy(update={"calls": cost.calls + 1, "usd": None})
     return cost.model_copy(
         update={
             "calls": cost.calls + 1,

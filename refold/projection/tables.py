@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import JsonValue
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -48,7 +49,7 @@ _METADATA = MetaData()
 TASKS = Table(
     "task_checkpoints",
     _METADATA,
-    Column("task_id", String(255), primary_key=True),
+    Column("task_id", Text, primary_key=True),
     Column("state", String(16), nullable=False),
     Column("retry_count", Integer, nullable=False),
     Column("checkpoint_data", Text, nullable=False),
@@ -58,7 +59,7 @@ TRANSITIONS = Table(
     "state_transitions",
     _METADATA,
     Column("id", BigInteger, primary_key=True, autoincrement=False),
-    Column("task_id", String(255), nullable=False),
+    Column("task_id", Text, nullable=False),
     Column("from_state", String(16), nullable=False),
     Column("to_state", String(16), nullable=False),
     Column("event", String(32), nullable=False),
@@ -69,7 +70,7 @@ Index("state_transitions_by_task", TRANSITIONS.c.task_id, TRANSITIONS.c.timestam
 _MADE = Table(
     "refold_made",
     _METADATA,
-    Column("task_id", String(255), primary_key=True),
+    Column("task_id", Text, primary_key=True),
     Column("number", Integer, nullable=False),
 )
 """How many transitions each task has."""
@@ -77,7 +78,7 @@ _MADE = Table(
 _TOLD = Table(
     "refold_told",
     _METADATA,
-    Column("task_id", String(255), primary_key=True),
+    Column("task_id", Text, primary_key=True),
     Column("number", Integer, nullable=False),
 )
 """Up to which transition hooks have been told of a task; stays when the two tables are made anew."""
@@ -112,7 +113,7 @@ class Projection:
             if url.drivername == "postgresql":
                 url = url.set(drivername="postgresql+psycopg")
             if url.get_backend_name() not in ("sqlite", "postgresql"):
-                raise DefinitionError(named, ["name a file, or postgresql://…"], what="projection")
+                raise DefinitionError(url.get_backend_name(), ["name a file, or postgresql://…"], what="projection")
             self._engine = create_engine(url, pool_pre_ping=True)
         except (ArgumentError, NoSuchModuleError):
             raise DefinitionError(
@@ -339,5 +340,18 @@ def _transition(row: Any) -> Transition:
     )
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\\u0000", "\ufffd")  # PostgreSQL stores no zero
+def _json(value: JsonValue) -> str:
+    return json.dumps(_without_zero(value), ensure_ascii=False)
+
+
+def _without_zero(value: JsonValue) -> JsonValue:
+    """The value with no zero character in any text, which PostgreSQL cannot store."""
+    match value:
+        case str():
+            return value.replace("\0", "\ufffd")
+        case list():
+            return [_without_zero(one) for one in value]
+        case dict():
+            return {name.replace("\0", "\ufffd"): _without_zero(one) for name, one in value.items()}
+        case _:
+            return value

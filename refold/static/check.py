@@ -68,7 +68,7 @@ def parts_in(sources: Iterable[Source]) -> Parts | None:
 def _of_one(source: Source, files: Collection[Path]) -> Iterator[Finding]:
     """Findings that need only this file."""
     defined = definition_errors(source, files)
-    text = source.file.read_text(encoding="utf-8", errors="replace")
+    text = source.file.read_text(encoding="utf-8-sig", errors="replace")
     impurities = check_source(text, shown(source.file), source.name, reach=loaded_module, tool_name=loaded_tool)
     tools = any(one.rule == "tool" for one in impurities)
     unparsed = any(one.rule == "syntax" for one in impurities)

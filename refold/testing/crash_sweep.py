@@ -12,7 +12,8 @@
 
 A run without a kill gives the expected result. Then the task is run again for each point: there its worker is killed
 with SIGKILL, another worker continues, and the outcome, the journal (times and the task's id aside) and the counts of
-the services must be the same. The points:
+the services must be the same. A run lasts until its task is over: until what it did is undone, where it fails. The
+points:
 
 | point       | where the worker dies                                                                     |
 | ----------- | ----------------------------------------------------------------------------------------- |
@@ -34,7 +35,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import count
 from typing import Protocol
 from uuid import uuid4
 
@@ -43,13 +43,18 @@ from pydantic import JsonValue
 from refold.core.commands import AskApproval, AskUser, CallChat, CallLlm, CallTool, Sleep
 from refold.core.content import Content
 from refold.core.fold.journal import Entry
-from refold.engine import Engine, NoWorker, TaskView
+from refold.core.fold.snapshot import UNDO
+from refold.core.lineage.ids import place
+from refold.engine import Engine, Listed, NoWorker, TaskFilter, TaskView
 
 CRASH_AT = "REFOLD_CRASH_AT"
 """Where a worker of `refold.testing.crash_worker` kills itself: `POINT INVOCATION_ID`."""
 
 PATIENCE_S = 90.0
-"""Maximum seconds of one run; only a bug reaches it."""
+"""Maximum seconds of one run; only a bug reaches it, or a gate's grace that is longer."""
+
+LOOK_S = 0.1
+"""How often a sweep asks whether a failed task is over, in seconds."""
 
 
 class Running(Protocol):
@@ -90,14 +95,21 @@ class Point:
         kind: See the table above.
         seq: The entry that issued the command; for `entry`, the entry itself.
         number: Which of that entry's commands it is; 0 for `entry`.
+        undo: It is that command's compensation.
     """
 
     kind: Kind
     seq: int
     number: int = 0
+    undo: bool = False
+
+    @property
+    def place(self) -> str:
+        """The command's invocation id without the task's; the entry's number for `entry`."""
+        return f"{self.seq}" + (f".{self.number}" if self.number else "") + (UNDO if self.undo else "")
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.seq}" + (f".{self.number}" if self.number else "")
+        return f"{self.kind} {self.place}"
 
 
 class SweepFailed(AssertionError):
@@ -214,9 +226,7 @@ class CrashSweep:
     ) -> tuple[Outcome, list[Entry]]:
         self._before_each()
         task_id = f"sweep-{uuid4().hex[:12]}"
-        crash = (
-            "" if point is None or point.kind is Kind.ENTRY else f"{point.kind} {task_id}/{point.seq}.{point.number}"
-        )
+        crash = "" if point is None or point.kind is Kind.ENTRY else f"{point.kind} {task_id}/{point.place}"
         try:
             async with asyncio.timeout(PATIENCE_S):
                 async with _Crew(self._command, self._env, self._start) as crew:
@@ -250,10 +260,20 @@ class CrashSweep:
                 async for _ in self.engine.watch(task_id):
                     pass
             view = await self.engine.look(task_id)
+            if view.lifecycle == "failed":
+                await self._over(view)
             if view.lifecycle in ("done", "failed"):
                 return
             if view.waiting_for:
                 await script(self.engine, view)
+
+    async def _over(self, view: TaskView) -> None:
+        """Wait until nothing of a failed task is compensated any more, and no grant comes late."""
+        wanted = TaskFilter(skill=view.skill, begins=view.task_id)
+        found: Sequence[Listed] = ()
+        while not any(one.over for one in found if one.task_id == view.task_id):
+            await asyncio.sleep(LOOK_S)
+            found = await self.engine.find(wanted)
 
 
 class _Crew:
@@ -294,14 +314,17 @@ class _Crew:
 
 def _points(entries: Sequence[Entry]) -> Iterator[Point]:
     for entry in entries:
-        for number, issued in zip(count(1), entry.commands, strict=False):
+        for issued in entry.commands:
+            of, undo, _ = place(issued.invocation_id).partition(UNDO)
+            seq, number = map(int, of.split("."))
             match issued.command:
                 case AskUser() | AskApproval() | Sleep():
                     continue
                 case CallTool():
-                    yield from (Point(kind, entry.seq, number) for kind in (Kind.BEFORE, Kind.PERFORMED, Kind.AFTER))
+                    kinds = Kind.BEFORE, Kind.PERFORMED, Kind.AFTER
+                    yield from (Point(kind, seq, number, bool(undo)) for kind in kinds)
                 case CallLlm() | CallChat():
-                    yield from (Point(kind, entry.seq, number) for kind in (Kind.BEFORE, Kind.AFTER))
+                    yield from (Point(kind, seq, number) for kind in (Kind.BEFORE, Kind.AFTER))
                 case _:
                     continue
         if not entry.ends:  # whether a worker dies after the end does not matter to the task

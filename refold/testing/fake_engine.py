@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -69,6 +70,7 @@ from refold.engine import (
     decision_of,
     holder_of,
     not_begun,
+    not_over,
     recovered_before,
     view_of,
     with_first,
@@ -340,6 +342,10 @@ class FakeEngine:
     async def recover(self, task_id: str, *, by: str | None = None) -> TaskView:
         """See `Engine.recover`."""
         failed = self._task(task_id)
+        if failed.now.ended and not finished(failed.now):
+            raise not_over(task_id)
+        if going := [id for id in self._below(task_id) if not finished(self._tasks[id].now)]:
+            raise InputRejected(f"part {going[0]!r} is not over; recover the task when it is")
         new_id = next(id for n in count(1) if (id := f"{task_id}.r{n}") not in self._tasks)
         for id in (*self._above(failed), task_id, *self._below(task_id)):
             if (other := self._going_on(id)) is not None:
@@ -380,6 +386,13 @@ class FakeEngine:
         while task.asked_by is not None:
             yield task.asked_by
             task = self._tasks[task.asked_by]
+
+    def _line(self, task: _Task) -> str:
+        """Whose events this task's are, where loops are looked for: its own, or those of the part that it is below.
+
+        A task may have many parts. Parts that go on calling parts are a loop.
+        """
+        return [task.now.task_id, *self._above(task)][-2:][0]
 
     def _below(self, task_id: str) -> Iterator[str]:
         """The parts of a task that did not complete, and theirs."""
@@ -502,27 +515,35 @@ class FakeEngine:
         Raises:
             ScriptError: It does not end; the skill loops.
         """
-        for _ in range(EVENT_LIMIT):
-            if not await self._one():
-                return
-        raise ScriptError(f"{EVENT_LIMIT} events without the clock moving, and no end")
+        done = Counter[str]()
+        while (task := await self._one()) is not None:
+            line = self._line(task)
+            done[line] += 1
+            if done[line] > EVENT_LIMIT:
+                raise ScriptError(f"{EVENT_LIMIT} events of task {line!r} without the clock moving, and no end")
 
     async def advance(self, seconds: float | None = None) -> None:
-        """Advance the clock, stopping at each timer that comes due on the way.
+        """Advance the clock, stopping at each timer that comes due on the way. Without a worker no timer rings.
 
         Args:
             seconds: How far; None advances until no timer is left.
+
+        Raises:
+            ScriptError: There is always another timer, without `seconds`; or the skill loops.
         """
         until = None if seconds is None else self.clock.now + timedelta(seconds=seconds)
+        rung = Counter[str]()
         await self.settle()
-        for _ in range(EVENT_LIMIT):
-            due = min((at for task in self._tasks.values() for at in _due(task)), default=None)
+        while self.worker:
+            timers = ((at, self._line(task)) for task in self._tasks.values() for at in _due(task))
+            due, line = min(timers, default=(None, ""))
             if due is None or (until is not None and due > until):
                 break
+            rung[line] += 1
+            if rung[line] > EVENT_LIMIT and until is None:
+                raise ScriptError(f"{EVENT_LIMIT} timers of task {line!r} rang, and there is no end of them")
             self.clock.now = max(self.clock.now, due)
             await self.settle()
-        else:
-            raise ScriptError(f"{EVENT_LIMIT} timers rang, and there is no end of them")
         if until is not None:
             self.clock.now = max(self.clock.now, until)
 
@@ -649,31 +670,31 @@ class FakeEngine:
         if self.auto:
             await self.settle()
 
-    async def _one(self) -> bool:
-        """Do the first thing that can be done now; False if there is none."""
+    async def _one(self) -> _Task | None:
+        """Do the first thing that can be done now, and say for which task; None if there is nothing."""
         if not self.worker:
-            return False
+            return None
         for task in list(self._tasks.values()):
             if task.first is not None:
                 if task.held or (task.begins_at is not None and task.begins_at > self.clock.now):
                     continue
                 first, task.first, task.begins_at = task.first, None, None
                 self._feed(task, first)
-                return True
+                return task
             for key, want in wanted(task.now).items():
                 if isinstance(want, Alarm):
                     if want.due_at <= self.clock.now:
                         self._feed(task, want.event)
-                        return True
+                        return task
                 elif key in task.going:
                     continue
                 elif isinstance(want, SendAnswer):
                     task.going[key] = object()  # an answer is passed on once, for as long as it is wanted
                     self._feed(self._tasks[want.task_id], want.message)
-                    return True
+                    return task
                 elif await self._performed(task, key, want):
-                    return True
-        return False
+                    return task
+        return None
 
     async def _performed(self, task: _Task, key: str, want: Perform) -> bool:
         going = task.going[key] = object()
@@ -683,7 +704,12 @@ class FakeEngine:
         elif self.answers.know(want.command):
             answer = self.answers.give(want.command)
             if inspect.iscoroutine(answer):
-                answer = await answer
+                try:
+                    answer = await answer
+                except asyncio.CancelledError:  # whoever called the engine is gone: the next call performs it again
+                    if task.going.get(key) is going:
+                        del task.going[key]
+                    raise
         elif isinstance(want.command, Notify):
             answer = None
         elif is_callback(want.command):
@@ -710,7 +736,8 @@ class FakeEngine:
         """The child that a child of a recovered task continues: of the task that failed, or of one recovered before."""
         failed = task.now.recovered_from
         while failed is not None and own_id(failed, id) not in self._tasks:
-            failed = self._tasks[failed].now.recovered_from
+            earlier = self._tasks.get(failed)  # `begin` takes a task that goes on for one of another engine
+            failed = None if earlier is None else earlier.now.recovered_from
         return None if failed is None else self._tasks[own_id(failed, id)]
 
     def _go_on_with(self, part: _Task, new_id: str, asked_by: str) -> SkillOutcome | Failure | None:
@@ -767,7 +794,7 @@ class FakeEngine:
         want = wanted(snapshot)
         task.going = {key: one for key, one in task.going.items() if key in want}
         self._stop_children(task)
-        if task.asked_by is not None and snapshot.ended:
+        if task.asked_by is not None and finished(snapshot):
             self._report(task, task.asked_by)
         elif task.asked_by is not None and (snapshot.open_waits, snapshot.unresolved) != task.reported:
             waits, unresolved = task.reported = snapshot.open_waits, snapshot.unresolved
@@ -787,14 +814,7 @@ class FakeEngine:
         want = next((one for one in out if one.invocation_id == now.task_id), None)
         if want is None:
             return
-        answer: SkillOutcome | Failure
-        if now.ending is Ending.COMPLETED:
-            answer = _outcome_of(now)
-        else:
-            answer = permanent(
-                f"task {now.task_id!r} of skill {now.skill!r} {now.status}: {now.reason}", type=now.status
-            )
-        self._come_to(parent, want, answer)
+        self._come_to(parent, want, _outcome_of(now) if now.ending is Ending.COMPLETED else _failure_of(now))
 
     def _out(self, task: _Task, id: str) -> Perform:
         out = [one for one in wanted(task.now).values() if isinstance(one, Perform)]
@@ -814,6 +834,13 @@ class FakeEngine:
 def _outcome_of(task: Snapshot) -> SkillOutcome:
     said = [message.text for message in task.messages if message.role == "agent"]
     return SkillOutcome(task_id=task.task_id, text=said[-1] if said else "", artifacts=task.artifacts)
+
+
+def _failure_of(task: Snapshot) -> Failure:
+    """How a task that did not complete fails the command that it is a part for, as on Temporal."""
+    if task.ending is Ending.CANCELED:
+        return permanent("it was canceled from outside", type="canceled")
+    return permanent(task.reason, type="TaskRejected" if task.ending is Ending.REJECTED else "TaskFailed")
 
 
 def _gate(task: Snapshot, named: str | None, digest: str | None) -> tuple[str, str]:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from refold import Content, Ctx, EffectPolicy, InputRejected, Transition, flow_skill, step, tool
 from refold.core.authoring.define import skill_of
-from refold.core.events import LlmResult
+from refold.core.events import CommandFailed, LlmResult
 from refold.core.fold.wanted import Perform
+from refold.effects import current
 from refold.engine import UnknownSkill
 from refold.evals import Evaluation, Row, evaluate, evaluated, junit
 from refold.evals.steps import Step, aligned
@@ -142,6 +143,62 @@ async def test_rules_for_tools(run: Exported) -> None:
     assert [row.equal for row in live.rows][-2:] == [True, True]
 
 
+@tool(effect=EffectPolicy.READ_ONLY)
+async def looked_up(name: str) -> str:
+    """Who calls, with which client."""
+    call = current()
+    return f"{call.task_id} {call.invocation_id} {type(call.http).__name__}"
+
+
+@tool(effect=EffectPolicy.READ_ONLY)
+def checked(name: str) -> str:
+    """What a tool of a plain `def` knows of its call; refuses names in lower case."""
+    assert name.istitle(), "names begin with a capital"
+    return current().invocation_id
+
+
+@tool(effect=EffectPolicy.READ_ONLY)
+def unwritable(name: str) -> object:
+    """Returns what is no JSON."""
+    return object()
+
+
+def asking(function: Any, name: str) -> Any:
+    """A skill that calls this tool."""
+
+    @flow_skill(id="asking")
+    class Asking:
+        @step(start=True)
+        async def ask(self, ctx: Ctx) -> Transition:
+            return ctx.complete(str(await ctx.tool(function, name=name)))
+
+    return Asking
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "came"),
+    [
+        (looked_up, "Bob", "looked_up: t1 t1/1.1 AsyncClient"),
+        (checked, "Bob", "checked: t1/1.1"),
+        (checked, "bob", "checked failed (permanent, AssertionError): names begin with a capital"),
+        (unwritable, "Bob", "unwritable failed (permanent, ScriptError): the answer to tool"),
+    ],
+)
+async def test_a_read_only_tool_is_called_as_by_a_worker(function: Any, name: str, came: str) -> None:
+    """
+    It knows its call and has a client; whatever it raises, an assertion too, is its failure and ends no eval.
+    """
+    at = FakeEngine([asking(function, "Ada")], answers={function.__name__: "recorded"})
+    await at.start("asking", Content.from_text("go"), task_id="t1")
+
+    found = await evaluated(
+        await recorded(at), [asking(function, name)], tools="live-read-only", functions=[looked_up, checked, unwritable]
+    )
+
+    assert len(found.live) == 1
+    assert came in "".join(line for row in found.rows for line in row.now)
+
+
 async def test_another_model_is_asked_and_nothing_fires(run: Exported) -> None:
     """
     `scripted:demo` says something else than was recorded: the divergence is its reply, and the cost stands beside.
@@ -194,6 +251,27 @@ async def test_retries_of_the_record_are_not_asked_again() -> None:
     assert (same.diverged, same.status_now) == (False, "completed")
     assert (anew.diverged, anew.status_now, anew.now.asked) == (True, "completed", 1)
     assert anew.first.startswith("entry 5 of the record did not happen: words failed")
+
+
+async def test_a_model_that_fails_for_a_moment_is_asked_again(run: Exported) -> None:
+    """
+    A call that is made anew is retried as its policy says. Only replies are counted, and one whose usage nobody knows
+    has no known price.
+    """
+    asked = []
+
+    async def ask(want: Perform) -> LlmResult | CommandFailed:
+        asked.append(want.attempt)
+        ids = {"id": want.command.id, "invocation_id": want.invocation_id}
+        if len(asked) < 3:
+            return CommandFailed(**ids, failure=transient("busy"))
+        return LlmResult(**ids, value="Thank you.")
+
+    found = await evaluated(run, [Buys], model=ask)
+
+    assert asked == [1, 2, 3]
+    assert found.status_now == "completed"
+    assert (found.now.calls, found.now.asked, found.now.usd) == (1, 1, None)
 
 
 async def test_an_open_run_stops_where_it_stood() -> None:

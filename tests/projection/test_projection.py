@@ -101,6 +101,23 @@ def test_the_tables_have_what_the_journals_have(file: Path) -> None:
     assert "SECRET" not in "".join(projection.dump())
 
 
+def test_no_table_limits_a_task_id(file: Path) -> None:
+    """
+    The id of a part of a part may have 950 characters; PostgreSQL refuses a text that is longer than its column.
+    """
+    Projection(str(file)).clear()
+    with closing(sqlite3.connect(file)) as db:
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        types = {
+            table: kind
+            for table in tables
+            for _, name, kind, *_ in db.execute(f"PRAGMA table_info({table})")
+            if name == "task_id"
+        }
+
+    assert types == dict.fromkeys(tables, "TEXT")
+
+
 def test_dropped_and_rebuilt_it_is_the_same(file: Path, tmp_path: Path) -> None:
     """
     Byte by byte: written as it happened, emptied and made anew, or made in another file at once.
@@ -400,6 +417,27 @@ def test_hooks_that_fail_for_many_tasks_hold_up_no_other(file: Path) -> None:
     assert done.transitions == 2
 
 
+@pytest.mark.parametrize(
+    ("sender", "told"),
+    [
+        pytest.param("corp\\u0000ada", "corp\\u0000ada", id="backslash-and-digits"),
+        pytest.param("corp\0ada", "corp\ufffdada", id="zero-character"),
+    ],
+)
+def test_a_sender_may_have_any_characters(file: Path, sender: str, told: str) -> None:
+    """
+    A zero character, which PostgreSQL cannot store, is replaced; text that only looks like its escape stays as it is,
+    and no task's hooks wait because of it.
+    """
+    engine = engine_with("t1", "t2")
+    asyncio.run(engine.send("t1", Content.from_text("yes"), sender=sender))
+    heard: list[Transition] = []
+    asyncio.run(Projector(engine, Projection(str(file)), [heard.append]).once())
+
+    assert [one.by for one in heard if one.by] == [told]
+    assert [one.number for one in heard if one.task_id == "t2"] == [1, 2]
+
+
 def test_a_task_that_has_not_begun_has_no_row(file: Path) -> None:
     """
     The server knows a start that a skill refuses for a moment, and deletes it: a row of it would stay planned for ever,
@@ -446,13 +484,14 @@ def test_a_rebuilt_table_tells_nobody_twice(file: Path) -> None:
     assert [one.to_state for one in heard] == [TaskState.RUNNING, TaskState.PAUSED]
 
 
-@pytest.mark.parametrize("named", ["mysql://u@h/d", "nonsense://", "http://x"])
+@pytest.mark.parametrize("named", ["mysql://u:hunter2@h/d", "postgres://u:hunter2@h/d", "nonsense://", "http://x"])
 def test_another_database_is_refused(named: str) -> None:
     """
-    In words, before anything is written.
+    In words, before anything is written; the words quote no password.
     """
-    with pytest.raises(DefinitionError, match="name a file, or postgresql"):
+    with pytest.raises(DefinitionError, match="name a file, or postgresql") as refused:
         Projection(named)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

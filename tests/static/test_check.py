@@ -129,6 +129,19 @@ def test_a_mark_for_another_rule_ignores_nothing() -> None:
     assert in_reducer("time.sleep(1)  # refold: ignore[io]") == ["clock"]
 
 
+@pytest.mark.parametrize("inside", ["\f", "x = '\x1c'\n", "x = '\u2028'\n"], ids=["form feed", "separator", "U+2028"])
+def test_a_mark_is_at_its_line_as_python_counts_them(inside: str) -> None:
+    """
+    A form feed or a separator ends no line, in a text or outside of one.
+    """
+    reducer = "def on_event(self, state, event, ctx):\n        time.sleep(1){}\n        return state\n"
+    marked, unmarked = (
+        f"{inside}class Skill:\n    {reducer.format(mark)}" for mark in ("  # refold: ignore[clock]", "")
+    )
+
+    assert (rules(marked), rules(unmarked)) == ([], ["clock"])
+
+
 def test_code_outside_skills_is_nobodys_business() -> None:
     """
     The top level, tools and functions that no skill uses may do what they like.
@@ -376,6 +389,20 @@ def test_tools_and_helpers_of_other_modules_are_known(folder: Path) -> None:
     """
     A tool called through its module is found, and so is the clock in a helper of another module, in its own file.
     """
+    found = check(find_sources("unchecked_skills", [folder]))
+
+    assert [(Path(one.file).name, one.line, one.rule) for one in found if one.rule != "definition"] == [
+        ("unchecked_skills.py", 23, "tool"),
+        ("unchecked_tools.py", 10, "clock"),
+    ]
+
+
+def test_a_byte_order_mark_changes_nothing(folder: Path) -> None:
+    """
+    Some editors begin a file with one; Python imports the file all the same.
+    """
+    for file in folder.glob("*.py"):
+        file.write_text(file.read_text(), encoding="utf-8-sig")
     found = check(find_sources("unchecked_skills", [folder]))
 
     assert [(Path(one.file).name, one.line, one.rule) for one in found if one.rule != "definition"] == [

@@ -9,6 +9,7 @@ from refold import (
     CommandError,
     Content,
     Ctx,
+    GatePolicy,
     InputRejected,
     Status,
     Step,
@@ -19,9 +20,11 @@ from refold import (
     table,
     tool,
 )
+from refold.core.authoring.define import skill_of
 from refold.core.events import UserMessage
 from refold.core.fold.apply import fold, planned
 from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
 from refold.effects import Never, TryLater
 from refold.engine import (
     Engine,
@@ -30,10 +33,12 @@ from refold.engine import (
     NoWorker,
     Progress,
     TaskExists,
+    TaskFilter,
     TaskNotFound,
     Tokens,
     UnknownSkill,
 )
+from refold.lineage.recover import recover
 from refold.testing import FakeEngine, ScriptError, transient
 from workflows.hello import Hello
 from workflows.research_loop import ResearchLoop
@@ -123,6 +128,88 @@ async def test_the_clock_is_turned_by_hand() -> None:
     assert (await engine.look("long")).messages[-1].text == "Up at 00:01:00."
     assert (await engine.look("short")).messages[-1].text == "Up at 00:00:30."
     assert (await engine.at("short", 2)).at - (await engine.at("short", 1)).at == timedelta(seconds=30)
+
+
+@flow_skill(id="polls")
+class Polls:
+    """Looks again every so many seconds, for ever."""
+
+    @step(start=True)
+    async def look(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.sleep(float(content.text))
+        return ctx.goto("look", content=content)
+
+
+@flow_skill(id="nests")
+class Nests:
+    """Calls itself, for ever: as many parts as it is told."""
+
+    @step(start=True)
+    async def call(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.gather(*[ctx.skill(f"nest {n}", "nests", content.text) for n in range(int(content.text))])
+        return ctx.complete()
+
+
+@flow_skill(id="fans")
+class Fans:
+    @step(start=True)
+    async def call(self, ctx: Ctx) -> Transition:
+        said = await ctx.gather(*[ctx.skill(f"hello {n}", Hello, "Ada") for n in range(300)])
+        return ctx.complete(f"{len(said)} greetings")
+
+
+async def test_a_timer_rings_once_there_is_a_worker() -> None:
+    """
+    Without one the clock moves all the same.
+    """
+    engine = FakeEngine([Naps])
+    await engine.start("naps", Content.from_data({"seconds": 5}), task_id="T")
+    engine.worker = False
+    await engine.advance(60)
+    before = await engine.at("T", 1)
+    engine.worker = True
+    await engine.settle()
+
+    assert (before.lifecycle, await engine.count(TaskFilter(lifecycle=TaskState.DONE))) == ("running", 1)
+    assert (await engine.look("T")).messages[-1].text == "Up at 00:01:00."
+
+
+async def test_much_to_do_is_no_loop() -> None:
+    """
+    A day of looking each minute, hundreds of tasks that begin at once, and hundreds of parts of one task.
+    """
+    polling = FakeEngine([Polls])
+    await polling.start("polls", TEXT("60"), task_id="T")
+    await polling.advance(24 * 3600)
+    engine = FakeEngine([Hello, Fans], answers={"greeting": "Hello."}, auto=False)
+    await engine.start("fans", TEXT("go"), task_id="F")
+    for _ in range(501):
+        await engine.start("hello", TEXT("Ada"))
+    await engine.settle()
+
+    assert (await polling.look("T")).seq == 1 + 24 * 60
+    assert (await engine.look("F")).messages[-1].text == "300 greetings"
+    assert await engine.count(TaskFilter(skill="hello", lifecycle=TaskState.DONE)) == 801
+
+
+@pytest.mark.parametrize(
+    ("skill", "said", "found"),
+    [
+        ("polls", "0", "events of task 'T' without the clock moving"),
+        ("nests", "1", "events of task 'T/1.1' without the clock moving"),
+        ("nests", "2", r"events of task 'T/1.\d' without the clock moving"),
+        ("polls", "60", "timers of task 'T' rang"),
+    ],
+)
+async def test_a_loop_is_found(skill: str, said: str, found: str) -> None:
+    """
+    Of events at one moment, of parts that call parts, of timers that nothing bounds.
+    """
+    engine = FakeEngine([Polls, Nests], auto=False)
+    await engine.start(skill, TEXT(said), task_id="T")
+
+    with pytest.raises(ScriptError, match=found):
+        await engine.advance()
 
 
 async def test_what_is_due_happens_when_it_settles() -> None:
@@ -270,7 +357,7 @@ async def test_a_called_skill_ends_with_its_caller() -> None:
     [
         ("nobody", "talk: no skill 'nobody'"),
         ("naps", "talk: skill 'naps' starts from data"),
-        ("hello", "talk: task 'T/1.2'"),
+        ("hello", "talk: greeting: no words"),
     ],
 )
 async def test_a_called_skill_that_fails_fails_its_command(called: str, reason: str) -> None:
@@ -282,6 +369,140 @@ async def test_a_called_skill_that_fails_fails_its_command(called: str, reason: 
     await engine.advance()
 
     assert (await engine.look("T")).reason.startswith(reason)
+
+
+@flow_skill(id="unwilling")
+class Unwilling:
+    @step(start=True)
+    async def refuse(self, ctx: Ctx, content: Content) -> Transition:
+        match content.text:
+            case "fail":
+                return ctx.fail("no paper")
+            case "reject":
+                return ctx.reject("not mine")
+            case _:
+                return ctx.complete((await ctx.ask("why", "Why?")).text)
+
+
+@flow_skill(id="whole")
+class Whole:
+    @step(start=True)
+    async def call(self, ctx: Ctx, content: Content) -> Transition:
+        try:
+            done = await ctx.skill("part", Unwilling, content.text)
+        except CommandError as error:
+            return ctx.complete(f"{error.failure.type}: {error.failure.message}")
+        return ctx.complete(done.text)
+
+
+@pytest.mark.parametrize(
+    ("said", "failure"),
+    [
+        ("fail", "TaskFailed: no paper"),
+        ("reject", "TaskRejected: not mine"),
+        ("ask", "canceled: it was canceled from outside"),
+    ],
+)
+async def test_a_part_fails_its_command_as_on_temporal(said: str, failure: str) -> None:
+    """
+    The command has the part's own reason, and a type that tells a failed, a rejected and a canceled part apart.
+    """
+    engine = FakeEngine([Whole, Unwilling])
+    await engine.start("whole", TEXT(said), task_id="T")
+    if said == "ask":
+        await engine.cancel("T/1.1", reason="enough")
+
+    assert (await engine.look("T")).messages[-1].text == failure
+
+
+@flow_skill(id="patient")
+class Patient:
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        await ctx.approve("pay", "Pay?", show={"cents": 5}, policy=GatePolicy(timeout_s=60, grace_s=300))
+        return ctx.complete("paid")
+
+
+@flow_skill(id="clerk")
+class Clerk:
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        try:
+            await ctx.skill("patient", Patient, "pay")
+        except CommandError:
+            return ctx.fail(f"failed at {ctx.now:%H:%M}")
+        return ctx.complete()
+
+
+async def test_a_part_that_takes_late_grants_is_not_over() -> None:
+    """
+    As on Temporal: its question is gone at once, and the task above goes on once the part is over.
+    """
+    engine = FakeEngine([Clerk, Patient])
+    asked = await engine.start("clerk", TEXT("go"), task_id="T")
+    await engine.advance(60)
+    part, above = await engine.look("T/1.1"), await engine.look("T")
+    await engine.advance(300)
+
+    assert (asked.status, part.status) == ("input-required", "failed")
+    assert (above.status, above.waiting_for) == ("working", ())
+    assert (await engine.look("T")).reason == "failed at 00:06"
+
+
+async def test_a_task_is_recovered_once_it_is_over() -> None:
+    """
+    Until then nobody knows what a late grant allows, or which effects are undone: its own, and those of its parts.
+    """
+    engine = FakeEngine([Clerk, Patient])
+    await engine.start("patient", TEXT("go"), task_id="alone")
+    await engine.start("clerk", TEXT("go"), task_id="T")
+    await engine.advance(60)
+    with pytest.raises(InputRejected, match="'alone' has ended and is not over"):
+        await engine.recover("alone")
+    await engine.cancel("T")
+    with pytest.raises(InputRejected, match=r"part 'T/1.1' is not over"):
+        await engine.recover("T")
+    await engine.advance(300)
+
+    assert (await engine.recover("alone")).status == "input-required"
+    assert (await engine.recover("T")).status == "input-required"
+
+
+async def test_a_caller_that_leaves_leaves_the_command_to_the_next() -> None:
+    """
+    A caller may be canceled while a stand-in is awaited: the command is performed again by whoever settles next.
+    """
+    asked: list[str] = []
+
+    async def greeting(command: object) -> str:
+        asked.append("greeting")
+        if len(asked) == 1:
+            starting.cancel()
+            await asyncio.Future()
+        return "Hello."
+
+    engine = FakeEngine([Hello], answers={"greeting": greeting})
+    starting = asyncio.create_task(engine.start("hello", TEXT("Ada"), task_id="T"))
+    await asyncio.wait([starting])
+    await engine.settle()
+
+    assert starting.cancelled()
+    assert ((await engine.look("T")).messages[-1].text, len(asked)) == ("Hello.", 2)
+
+
+async def test_a_task_that_goes_on_for_one_of_another_engine_starts_its_parts_anew() -> None:
+    """
+    This engine does not know how far the parts of the other one came.
+    """
+    other = FakeEngine([Calls, Hello], answers={"called": ValueError("no")})
+    await other.start("calls", TEXT("hello"), task_id="T")
+    base = await anext(other.past("T"))
+    assert isinstance(base, Snapshot)
+    entries = [entry async for entry in other.journal("T")]
+    snapshot, first = recover(skill_of(Calls), base, entries, "T.r1", base.at)
+    view = await FakeEngine([Calls, Hello], answers={"greeting": "Hello."}).begin(snapshot, first)
+
+    assert (view.status, view.messages[-1].text) == ("completed", "Hello.")
 
 
 async def test_errors_are_those_of_an_engine() -> None:

@@ -69,7 +69,7 @@ def _installed() -> tuple[str, ...]:
 @lru_cache(maxsize=512)
 def _parsed(file: str, name: str) -> Module | None:
     try:
-        return parse(Path(file).read_text(encoding="utf-8"), shown(file), name)
+        return parse(Path(file).read_text(encoding="utf-8-sig"), shown(file), name)
     except (OSError, SyntaxError, ValueError):
         return None
 

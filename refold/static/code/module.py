@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -55,7 +56,8 @@ def parse(source: str, file: str, name: str = "") -> Module:
         names.update(_imported(statement, name))
     for statement in statements:
         _note_assignment(statement, names, calls=True)
-    return Module(name, file, tree, tuple(source.splitlines()), names, functions, classes)
+    lines = tuple(re.split(r"\r\n|\r|\n", source))  # `splitlines` knows ends of lines that Python does not
+    return Module(name, file, tree, lines, names, functions, classes)
 
 
 def methods(cls: ast.ClassDef) -> dict[str, FunctionNode]:

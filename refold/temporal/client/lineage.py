@@ -14,7 +14,7 @@ from refold.core.errors import InputRejected
 from refold.core.events import SkillResult
 from refold.core.lifecycle import TaskState, derive_status
 from refold.core.lineage.ids import place
-from refold.engine import OffspringView, TaskNotFound, recovered_before
+from refold.engine import OffspringView, TaskNotFound, not_over, recovered_before
 from refold.lineage.fork import unforkable
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
@@ -59,10 +59,7 @@ async def recovery(connection: Connection, task_id: str, *, by: str | None) -> t
     description = await _ended(connection, task_id)
     if description.status is WorkflowExecutionStatus.RUNNING:
         # Compensation must end first: only then is it known which effects recovery repeats.
-        raise InputRejected(
-            f"task {task_id!r} has ended and is not over: it takes late grants for some minutes, or undoes its "
-            "effects; `refold show` says which. Recover it after that"
-        )
+        raise not_over(task_id)
     await _refuse_recovered_above(connection, description)
     new_id = await _next_id(connection, task_id)
     history = await JournalReader(connection, task_id).end()

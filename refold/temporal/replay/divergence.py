@@ -74,7 +74,7 @@ class Divergence(BaseModel):
 def of_entries(recorded: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> Divergence | None:
     """Where two journals part, given as JSON data; None if nowhere."""
     for was, is_now in zip_longest(recorded, now):
-        if was == is_now:
+        if to_json(was) == to_json(is_now):  # equal values of Python may differ as JSON: 1 and 1.0, 1 and True
             continue
         if was is None or is_now is None:
             came = "no such entry", f"an entry for {event_of(was or is_now)}"
@@ -100,16 +100,24 @@ def _of_entry(was: dict[str, Any], now: dict[str, Any]) -> Divergence | None:
     for one, other in asked:
         if one is None or other is None or _name(one) != _name(other):
             return Divergence(**told, recorded=named(one), now=named(other))
-        if (found := first_difference(one, other)) is not None:
+        if (found := _difference(one, other)) is not None:
             return _said(told, found, command=named(one))
     for name in dict.fromkeys((*FIRST, *was, *now)):
         one, other = was.get(name, NOTHING), now.get(name, NOTHING)
         if name == "note" and _LINE.sub("", str(one)) == _LINE.sub("", str(other)):
             continue  # earlier releases wrote a bug's line into the note, which moves with any line above it
-        found = first_difference(one, other)
+        found = _difference(one, other)
         if found is not None:
             return _said(told, found.below(name))
     return None
+
+
+def _difference(was: Any, now: Any) -> Difference | None:
+    """The first field that differs; all of the value where its fields only stand in another order."""
+    found = first_difference(was, now)
+    if found is None and was is not NOTHING and to_json(was) != to_json(now):
+        return Difference("", was, now)
+    return found
 
 
 def _said(told: dict[str, Any], found: Difference, command: str = "") -> Divergence:

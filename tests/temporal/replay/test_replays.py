@@ -93,6 +93,22 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             id="renamed-field",
         ),
         pytest.param(
+            (
+                "show={**refund.model_dump(),",
+                'show={**refund.model_dump(), "amount_cents": float(refund.amount_cents),',
+            ),
+            Divergence(
+                entry=3,
+                event="llm_result 'policy'",
+                step="policy",
+                command="gate 'approval'",
+                field="show.amount_cents",
+                recorded="1999",
+                now="1999.0",
+            ),
+            id="another-type",
+        ),
+        pytest.param(
             ("expect=Advice)", 'expect=Advice)\n        await ctx.tool(find_order, order_id="again")'),
             Divergence(
                 entry=3,
@@ -157,6 +173,20 @@ async def test_a_change_is_found(change: tuple[str, str], found: Divergence, val
     (one,) = await each([recorded("refund")], changed(here, REFUND, change), values=values)
 
     assert one.divergence == found
+
+
+async def test_another_order_of_fields_is_found(values: Path, here: Path) -> None:
+    """
+    The digest of a journal sees it, so an open task would refuse such code.
+    """
+    first, second = '"customer": order.customer', '"recommendation": advice.recommendation'
+    other = changed(here, REFUND, (f"{first}, {second}", f"{second}, {first}"))
+    (one,) = await each([recorded("refund")], other, values=values)
+
+    assert one.divergence is not None
+    assert one.divergence.where == "entry 3 (llm_result 'policy') in 'policy': gate 'approval'"
+    assert one.divergence.recorded.index("customer") < one.divergence.recorded.index("recommendation")
+    assert one.divergence.now.index("recommendation") < one.divergence.now.index("customer")
 
 
 NEW_SKILL = """\

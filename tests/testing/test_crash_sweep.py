@@ -1,0 +1,104 @@
+"""What a sweep awaits, and where it kills: with tasks in memory, and workers that only say that they were killed."""
+
+import asyncio
+import signal
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from refold import Content, Ctx, Transition, flow_skill, step, tool
+from refold.engine import Listed, Place, TaskFilter
+from refold.testing import FakeEngine
+from refold.testing.crash_sweep import CRASH_AT, CrashSweep
+
+UNDONE: list[str] = []
+
+
+@tool(effect="idempotent")
+def unbook(result: str) -> None:
+    """Cancel a booking."""
+    UNDONE.append(result)
+
+
+@tool(effect="compensate", undo=unbook)
+def book() -> str:
+    """Book a room."""
+    return "room 1"
+
+
+@flow_skill(id="books")
+class Books:
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        await ctx.tool(book)
+        return ctx.fail("no breakfast")
+
+
+class Killed:
+    """A worker that has said that it polls, and was killed."""
+
+    returncode = -signal.SIGKILL
+
+    def __init__(self) -> None:
+        self.stdout = asyncio.StreamReader()
+        self.stdout.feed_data(b"ready\n")
+        self.stdout.feed_eof()
+
+    def send_signal(self, signal: int, /) -> None:
+        """It does not run any more."""
+
+    async def wait(self) -> int:
+        return self.returncode
+
+
+@pytest.fixture
+def told() -> list[str]:
+    """Where the workers were told to crash."""
+    return []
+
+
+def sweep(engine: FakeEngine, told: list[str]) -> CrashSweep:
+    async def start(command: Sequence[str], env: Mapping[str, str]) -> Killed:
+        told.append(env[CRASH_AT])
+        return Killed()
+
+    return CrashSweep(engine, worker=[], before_each=UNDONE.clear, told=lambda: [*UNDONE], start=start)
+
+
+class SlowToUndo(FakeEngine):
+    """An engine whose task is not over when somebody asks for the first time, and is soon after."""
+
+    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+        found = await super().find(wanted, after=after, limit=limit)
+        for task in found:
+            if not task.over:
+                unbook(result="room 1")
+                await self.reply(task.task_id, "undo book")
+        return found
+
+
+async def test_a_run_lasts_until_its_task_is_over(told: list[str]) -> None:
+    """
+    A failed task is awaited until its effects are undone, so the services are counted, and the journal read, after it.
+    """
+    report = await sweep(SlowToUndo([Books], answers={"book": "room 1"}), told).run(
+        "books", Content.from_text("go"), points=lambda points: points[:0]
+    )
+
+    assert report.outcome.told == ["room 1"]
+    assert len(report.outcome.journal) == 3
+
+
+async def test_workers_are_killed_around_compensation_too(told: list[str]) -> None:
+    """
+    By the command's own id: it is that of the effect which is undone, wherever the task failed.
+    """
+    report = await sweep(FakeEngine([Books], tools=[book, unbook]), told).run("books", Content.from_text("go"))
+
+    assert [str(point) for point in report.points] == [
+        "before 1.1", "performed 1.1", "after 1.1", "entry 1",
+        "before 1.1~undo", "performed 1.1~undo", "after 1.1~undo", "entry 3",
+    ]  # fmt: skip
+    assert [at.partition(" ")[0] + at[at.index("/") :] for at in told if at] == [
+        f"{kind}/1.1{undo}" for undo in ("", "~undo") for kind in ("before", "performed", "after")
+    ]
