@@ -248,12 +248,13 @@ class Folder:
 
     def _put(self, key: str, data: bytes) -> None:
         self._prepare()
-        path = self._path(key)
+        path, head = self._path(key), _head(data)
         try:
             # Written anew where it is another user's, which this one may replace but not touch.
-            with suppress(FileNotFoundError, PermissionError):
-                # A file of another length is damaged; writing it again repairs it.
-                if path.stat().st_size == len(data):
+            with suppress(FileNotFoundError, PermissionError), path.open("rb") as file:
+                # A file of another length is damaged; writing it again repairs it. One with another head is encrypted
+                # by another key, which may be removed before this value's task ends.
+                if os.fstat(file.fileno()).st_size == len(data) and file.read(len(head)) == head:
                     os.utime(path)  # so that a purge sees that it is used
                     return
             if not path.parent.exists():
@@ -311,6 +312,14 @@ class Folder:
         return StorageUnusable(
             self.place, f"{error.strerror or error}; make it writable for this user, or set {ENV} to another folder"
         )
+
+
+def _head(data: bytes) -> bytes:
+    """What stored bytes begin with: the metadata of a payload, which name the codec's key; else nothing."""
+    try:
+        return data[: len(data) - len(Payload.FromString(data).data)]
+    except ProtobufError:
+        return b""
 
 
 def _write(path: Path, data: bytes) -> None:

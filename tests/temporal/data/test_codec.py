@@ -275,7 +275,7 @@ def _value(answer: LedgerAnswer) -> JsonValue:
 
 async def test_keys_are_rotated(folder: Folder) -> None:
     """
-    The first key encrypts, and names itself; what older keys wrote is read, and is not stored again.
+    The first key encrypts, and names itself; what older keys wrote is read.
     """
     before, after = data_converter(folder, ring(old=OLD)), data_converter(folder, ring(new=NEW, old=OLD))
     small, large = (await before.encode([SECRET]))[0], (await before.encode([LARGE]))[0]
@@ -290,6 +290,21 @@ async def test_keys_are_rotated(folder: Folder) -> None:
     assert len(written(folder)) == 2
     with pytest.raises(CodecError, match="by the key 'new', which is not here"):
         await before.decode([now], [str])
+
+
+@pytest.mark.parametrize("value", [LARGE, Stored[str](value=LARGE)], ids=["value", "part"])
+async def test_a_value_that_is_sent_again_is_under_the_new_key(folder: Folder, value: str | Stored[str]) -> None:
+    """
+    Also where the ids of both keys have one length, and the stored bytes do, too: the old key is needed no longer.
+    """
+    before, rotated, after = (
+        data_converter(folder, codec) for codec in (ring(old=OLD), ring(new=NEW, old=OLD), ring(new=NEW))
+    )
+    await before.encode([value])
+    [read] = await after.decode(await rotated.encode([value]), [type(value)])
+
+    assert len(written(folder)) == 1
+    assert (read if isinstance(read, str) else await load(read, after)) == LARGE
 
 
 async def test_what_was_written_before_is_read(folder: Folder) -> None:
