@@ -27,6 +27,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 
 from refold.engine import PayloadTooLarge, StorageError
+from refold.temporal.data.inputs import Unread, for_tasks
 from refold.temporal.data.payloads import (
     FAILURE_CAUSES,
     LIMIT_BYTES,
@@ -142,6 +143,23 @@ async def test_a_part_may_hold_a_part(folder: Folder) -> None:
 
     assert await load(outer.journal, data_converter(folder)) == SEGMENT
     assert await data_converter(Off()).decode(await data_converter(Off()).encode([nested]), [Stored[Final]]) == [nested]
+
+
+@pytest.mark.parametrize(("wide", "deep"), [(40, 4), (1, 400)], ids=["wide", "deep"])
+def test_parts_that_anybody_can_send_stay_small(wide: int, deep: int) -> None:
+    """
+    Parts that refer to parts, each many times, would make gigabytes of a few kilobytes: a task refuses them as an input
+    that cannot be read.
+    """
+    payload = Payload(metadata={"encoding": b"json/plain"}, data=b"1")
+    for _ in range(deep):
+        key, raw = key_of(payload.data), payload.data
+        payload.metadata[f"refold-part-{key}"] = raw
+        payload.data = to_json([{"sha256": key, "size": len(raw)}] * wide)
+    [read] = for_tasks(lambda: data_converter(Off()).payload_converter)().from_payloads([payload])
+
+    assert isinstance(read, Unread)
+    assert "parts that refer to each other" in read.why
 
 
 def test_a_reference_in_a_text_is_only_text() -> None:
