@@ -61,7 +61,9 @@ from refold.temporal.data.storage import (
     Off,
     Storage,
     StorageUnusable,
+    ValueCorrupt,
     ValueDriver,
+    ValueMissing,
     is_key,
     key_of,
     storage_from_env,
@@ -396,8 +398,20 @@ class PartsCodec(PayloadCodec):
         del bare.metadata[VALUE_KEY]
         bare.metadata.pop(_ANSWER, None)
         [decoded] = await inner.decode([bare])
-        verified(key.decode(errors="replace"), decoded.SerializeToString(deterministic=True), self.storage.place)
-        return decoded
+        named, found = key.decode(errors="replace"), key_of(decoded.SerializeToString(deterministic=True))
+        if found == named:
+            return decoded
+        if await self._is_stored(named, payload):
+            raise ValueCorrupt(named, self.storage.place, found)
+        # Anybody can send bytes that say so of themselves. An error would fail the workflow task, again and again.
+        return Payload(metadata={"encoding": b"another value than its metadata name"}, data=payload.data)
+
+    async def _is_stored(self, key: str, payload: Payload) -> bool:
+        if not is_key(key):
+            return False
+        with contextlib.suppress(ValueMissing, DecodeError):
+            return Payload.FromString(await self.storage.get(key)) == payload
+        return False
 
     async def read(self, key: str) -> bytes:
         """The JSON of the part that is stored under `key`; errors as `load`."""

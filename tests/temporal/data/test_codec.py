@@ -195,6 +195,24 @@ async def test_a_stored_value_is_compared_with_its_name(folder: Folder) -> None:
         await converter.decode([other], [str])
 
 
+@pytest.mark.parametrize("key", ["x", "../x", "0" * 64, key_of(b"")])
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_payload_that_only_says_that_it_was_stored(folder: Folder, key: str, encrypted: bool) -> None:
+    """
+    Anybody can send one; it is an input that cannot be read, and no damage of the storage, which a task would wait for.
+    """
+    converter = data_converter(folder, ring(k=NEW))
+    await folder.put(key_of(b""), b"another value")
+    payload = Payload(metadata={"encoding": b"json/plain"}, data=b'"hi"')
+    if encrypted:
+        [payload] = await ring(k=NEW).encode([payload])
+    payload.metadata["refold-value"] = key.encode()
+    assert converter.payload_codec is not None
+    [read] = await converter.payload_codec.decode([payload])
+
+    assert read.metadata["encoding"] == b"another value than its metadata name"
+
+
 async def test_failures_are_encrypted_with_their_causes(folder: Folder) -> None:
     """
     Messages and stack traces are readable by who has the key, and by nobody else.
