@@ -331,7 +331,7 @@ class TracesFile(SpanExporter):
         """See the SDK."""
         lines = "".join(span.to_json(indent=None) + "\n" for span in spans).encode()
         try:
-            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            file = _appending(self._path)
             try:
                 os.write(file, lines)  # in one piece, so that lines of two processes do not mix
             finally:
@@ -339,6 +339,10 @@ class TracesFile(SpanExporter):
         except OSError:
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS
+
+
+def _appending(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)  # spans may have what people wrote
 
 
 def provider_of(named: str) -> TracerProvider:
@@ -360,7 +364,7 @@ def provider_of(named: str) -> TracerProvider:
         return provider
     path = Path(named)
     try:
-        path.open("ab").close()
+        os.close(_appending(path))
     except OSError as error:
         problem = f"the file {named} cannot be written: {error.strerror}; name a file, or {OTLP!r}"
         raise DefinitionError(ENV, [problem], what="traces") from None

@@ -1,6 +1,8 @@
-"""What traces take from the headers of others."""
+"""What traces take from the headers of others, and who may read them."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from opentelemetry import trace
@@ -11,7 +13,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.worker import WorkflowInterceptorClassInput
 
 from refold.temporal.traced import HEADER, TELL, Moment
-from refold.temporal.tracing import Tracing
+from refold.temporal.tracing import Tracing, provider_of
 
 GOOD = b'{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}'
 
@@ -59,3 +61,16 @@ def test_a_callers_trace_is_read() -> None:
     context = Tracing(TracerProvider()).context({HEADER: header(GOOD)})
 
     assert trace.get_current_span(context).get_span_context().trace_id == 0x0AF7651916CD43DD8448EB211C80319C
+
+
+def test_a_file_of_traces_is_its_users_own(tmp_path: Path) -> None:
+    """
+    From the start: with content, spans have what people wrote.
+    """
+    file = tmp_path / "traces.jsonl"
+    provider = provider_of(str(file))
+    with provider.get_tracer("t").start_as_current_span("paused"):
+        pass
+
+    assert '"name": "paused"' in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
