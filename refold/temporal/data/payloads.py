@@ -415,6 +415,8 @@ class PartsCodec(PayloadCodec):
 
     async def read(self, key: str) -> bytes:
         """The JSON of the part that is stored under `key`; errors as `load`."""
+        if not is_key(key):  # anybody can start a task with a reference, and a storage may take its key for a path
+            raise ValueMissing(key, self.storage.place)
         data = await self.storage.get(key)
         raw = _unpacked(data)
         if key_of(raw) != key:  # it is encoded; what was stored before encryption began is as it is

@@ -246,6 +246,20 @@ async def test_a_stored_value_needs_storage_to_be_read(folder: Folder) -> None:
         await data_converter(Off()).decode(payloads, [str])
 
 
+@pytest.mark.parametrize("codec", [None, Flip()], ids=["plain", "encrypted"])
+async def test_a_reference_to_no_hash_reads_no_file(tmp_path: Path, codec: PayloadCodec | None) -> None:
+    """
+    Anybody can start a task with one, and its error would tell the hash of a file beside the folder.
+    """
+    outside = tmp_path / "outside"
+    outside.write_text('"secret"')
+    (tmp_path / "values").mkdir()
+    converter = data_converter(Folder(tmp_path / "values"), codec)
+    for path in (str(outside), "../../outside"):
+        with pytest.raises(ValueMissing, match="outside is not in the folder"):
+            await load(Stored[str](sha256=path, size=8), converter)
+
+
 async def test_another_converter_cannot_load() -> None:
     """
     A client without refold's converter is told so.
