@@ -10,6 +10,8 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from refold.seen.logs import texts_of_lines
+
 pytest_plugins = ["tests.costs", "tests.servers"]
 
 # Five thousand tests are a million objects that live until the end: not looked through again and again for garbage.
@@ -48,3 +50,4 @@ def logs_as_they_were() -> Iterator[None]:
     """A command line that was run sets up logs for its own output, which is gone when the test is over."""
     yield
     structlog.reset_defaults()
+    texts_of_lines(kept=True)

@@ -65,7 +65,7 @@ class _Instrument:
 def _kept(label: Label, known: set[str], value: str) -> str:
     if label.values:
         return value if value in label.values else OTHER
-    if value not in known:
+    if value not in known and value != OTHER:
         if len(known) >= label.most:
             return OTHER
         known.add(value)

@@ -76,7 +76,7 @@ def tell(name: str, attributes: dict[str, str | int | bool], link: Payload | Non
     Returns:
         The header with which something goes on below this moment; None if nothing was told.
     """
-    make: Callable[[Moment], Payload] | None = workflow.extern_functions().get(TELL)
+    make: Callable[[Moment], Payload | None] | None = workflow.extern_functions().get(TELL)
     info = workflow.info()
     parent = info.headers.get(HEADER)
     if make is None or parent is None or workflow.unsafe.is_replaying():

@@ -139,7 +139,7 @@ class Tracing(TracingInterceptor):
     async def going_on_from(self, engine_client: client.Client, task_id: str) -> AsyncIterator[None]:
         """Have what is started in the block go on in the trace of this task, with a link to who starts it."""
         header = await _header_of(engine_client, task_id)
-        context = None if header is None else self._context_from_headers({HEADER: header})
+        context = None if header is None else self.context({HEADER: header})
         if context is None:
             yield
             return
@@ -157,12 +157,19 @@ class Tracing(TracingInterceptor):
         return self._context_to_headers(known)
 
     def context(self, headers: Mapping[str, Payload]) -> Context | None:
-        """The trace in headers; None without one."""
-        return self._context_from_headers(headers)
+        """The trace in headers; None without one that can be read. Anybody can send a header, and an error would fail
+        the workflow task, again and again."""
+        try:
+            found = self._context_from_headers(headers)
+        except Exception:  # noqa: BLE001 - whatever the converter and the propagator say of bytes from outside
+            return None
+        return found if trace.get_current_span(found or Context()).get_span_context().is_valid else None
 
-    def _tell(self, moment: Moment) -> Payload:
-        """Make the span of a moment; returns the header with which something goes on below it."""
+    def _tell(self, moment: Moment) -> Payload | None:
+        """Make the span of a moment; returns the header with which something goes on below it, None without a trace."""
         context = self.context({HEADER: moment.parent})
+        if context is None:
+            return None
         sender = None if moment.link is None else self.context({HEADER: moment.link})
         links = [] if sender is None else [Link(trace.get_current_span(sender).get_span_context())]
         span = self.tracer.start_span(
@@ -324,7 +331,7 @@ class TracesFile(SpanExporter):
         """See the SDK."""
         lines = "".join(span.to_json(indent=None) + "\n" for span in spans).encode()
         try:
-            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            file = _appending(self._path)
             try:
                 os.write(file, lines)  # in one piece, so that lines of two processes do not mix
             finally:
@@ -332,6 +339,10 @@ class TracesFile(SpanExporter):
         except OSError:
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS
+
+
+def _appending(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)  # spans may have what people wrote
 
 
 def provider_of(named: str) -> TracerProvider:
@@ -353,7 +364,7 @@ def provider_of(named: str) -> TracerProvider:
         return provider
     path = Path(named)
     try:
-        path.open("ab").close()
+        os.close(_appending(path))
     except OSError as error:
         problem = f"the file {named} cannot be written: {error.strerror}; name a file, or {OTLP!r}"
         raise DefinitionError(ENV, [problem], what="traces") from None

@@ -29,6 +29,12 @@ MOST_RECOVERIES = 20
 GONE = "this address was answered before, or what waited for it has ended"
 
 
+def without_token(path: str) -> str:
+    """A request's path as logs and traces have it: the address of a callback is a secret."""
+    before, callback, _ = path.partition(f"{PATH}/")
+    return f"{before}{callback}…" if callback else path
+
+
 def _now() -> datetime:
     return datetime.now(UTC)
 

@@ -6,6 +6,8 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from refold.web.callbacks import without_token
+
 _PROPAGATOR = TraceContextTextMapPropagator()
 _HEADERS = (b"traceparent", b"tracestate")
 
@@ -13,7 +15,8 @@ _HEADERS = (b"traceparent", b"tracestate")
 class TracedRequests:
     """A span for each POST, below the caller's own if the request has the header `traceparent`.
 
-    A task that the request starts is in that trace. The span has the method and the path, nothing of the body.
+    A task that the request starts is in that trace. The span has the method, and the path without a callback's token;
+    nothing of the body.
     """
 
     def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
@@ -27,9 +30,10 @@ class TracedRequests:
         known = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS
         }
-        about = {"http.request.method": "POST", "url.path": scope["path"]}
+        path = without_token(scope["path"])
+        about = {"http.request.method": "POST", "url.path": path}
         with self._tracer.start_as_current_span(
-            f"POST {scope['path']}",
+            f"POST {path}",
             _PROPAGATOR.extract(known),
             SpanKind.SERVER,
             about,

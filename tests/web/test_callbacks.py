@@ -10,6 +10,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.applications import Starlette
 
 from refold import Content, Ctx, DefinitionError, SkillError, Status
@@ -20,6 +23,7 @@ from refold.engine import NotConnected
 from refold.testing import FakeEngine, play, user
 from refold.testing.callbacks import SETTINGS
 from refold.web.callbacks import callback_routes
+from refold.web.traced import TracedRequests
 from tests.temporal.callback_skills import TOOLS, Checkout, CheckoutByHand, LateCheckout, handed
 
 PAID: dict[str, Any] = {"amount_cents": 5}
@@ -156,6 +160,23 @@ async def test_only_a_post_calls(http: httpx2.AsyncClient) -> None:
     got = await http.get(handed["c1"])
 
     assert (got.status_code, got.headers["allow"]) == (405, "POST")
+
+
+async def test_a_trace_has_no_address(engine: FakeEngine) -> None:
+    """
+    Whoever reads the spans could otherwise answer the question.
+    """
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    app = TracedRequests(Starlette(routes=callback_routes(engine, SETTINGS)), provider.get_tracer("t"))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1:9000") as client:
+        await client.post("/callbacks/secret", json=PAID)
+        await client.post("/message:send", json=PAID)
+
+    assert [(span.name, (span.attributes or {})["url.path"]) for span in spans.get_finished_spans()] == [
+        ("POST /callbacks/…", "/callbacks/…"),
+        ("POST /message:send", "/message:send"),
+    ]
 
 
 async def test_an_address_expires(engine: FakeEngine, http: httpx2.AsyncClient) -> None:

@@ -27,6 +27,7 @@ from refold.callbacks.address import PATH as CALLBACKS
 from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count, observe, recording
+from refold.web.callbacks import without_token
 from refold.web.hosts import LOOPBACK_NAMES, address_of
 
 PUBLIC = re.compile(rf"(/[A-Za-z0-9_.-]+)?/\.well-known/(agent-card|agent|jwks)\.json|{CALLBACKS}/[^/]+")
@@ -152,22 +153,16 @@ class Guard:
             log.info(
                 "call_refused",
                 status=refused.status,
-                path=_logged(path),
+                path=without_token(path),
                 address=address_of(scope),
                 reason=refused.message,
             )
             await refused.response(scope)(scope, receive, send)
         except Exception as error:
-            internal = broken(error, path=_logged(scope["path"]))
+            internal = broken(error, path=without_token(scope["path"]))
             if begun:  # the response has begun, so the connection can only be cut
                 raise
             await internal.response(scope)(scope, receive, send)
-
-
-def _logged(path: str) -> str:
-    """A path as a log line has it: the address of a callback is a secret."""
-    before, callback, _ = path.partition(f"{CALLBACKS}/")
-    return f"{before}{callback}…" if callback else path
 
 
 def _counted(send: Send) -> Send:

@@ -254,8 +254,18 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _rejected(why: str, inputs: Sequence[Any], kind: type[Value]) -> InputRejected:
-    came = f" (came: {_shown(inputs)})" if inputs else ""
-    return InputRejected(f"{shortened(why, CAME_CHARS)}{came}; expected: {EXPECTED[kind]}")
+    came = f"{_CAME}{_shown(inputs)})" if inputs else ""
+    return InputRejected(f"{shortened(why, CAME_CHARS)}{came}{_EXPECTED}{EXPECTED[kind]}")
+
+
+_CAME, _EXPECTED = " (came: ", "; expected: "
+
+
+def as_logged(reason: str) -> str:
+    """Why an input was refused, without what came: the log quotes nobody."""
+    why, came, rest = reason.partition(_CAME)
+    wanted = rest.rpartition(_EXPECTED)[2]
+    return why + _EXPECTED + wanted if came and wanted in EXPECTED.values() else why
 
 
 def _shown(inputs: Sequence[Any]) -> str:

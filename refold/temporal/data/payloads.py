@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -60,7 +61,9 @@ from refold.temporal.data.storage import (
     Off,
     Storage,
     StorageUnusable,
+    ValueCorrupt,
     ValueDriver,
+    ValueMissing,
     is_key,
     key_of,
     storage_from_env,
@@ -84,8 +87,16 @@ THRESHOLD_BYTES = 32 * 1024
 REFERENCE_TYPE = b"temporal.api.sdk.v1.ExternalStorageReference"
 """What the SDK says of a reference to a stored value."""
 
+WITH_PARTS_BYTES = 10 * LIMIT_BYTES
+"""The longest JSON of a value with the parts that it carries, in bytes. Equal parts travel once, so a value may be
+longer than its payload; but anybody can send a payload of 4 KB whose parts would be gigabytes."""
+
+NESTED_PARTS = 10
+"""How deep a part may be inside of others."""
+
 _JSON = b"json/plain"
 _PART = "refold-part-"  # metadata key of a part separated from the JSON, by its hash, until the codec stores it
+_REFERENCE = re.compile(rb'\{"sha256":"[0-9a-f]{64}","size":\d+\}')  # `_reference`, as JSON
 _ANSWER = "refold-answer"  # metadata key of a query's answer, which no history records
 
 
@@ -387,11 +398,25 @@ class PartsCodec(PayloadCodec):
         del bare.metadata[VALUE_KEY]
         bare.metadata.pop(_ANSWER, None)
         [decoded] = await inner.decode([bare])
-        verified(key.decode(errors="replace"), decoded.SerializeToString(deterministic=True), self.storage.place)
-        return decoded
+        named, found = key.decode(errors="replace"), key_of(decoded.SerializeToString(deterministic=True))
+        if found == named:
+            return decoded
+        if await self._is_stored(named, payload):
+            raise ValueCorrupt(named, self.storage.place, found)
+        # Anybody can send bytes that say so of themselves. An error would fail the workflow task, again and again.
+        return Payload(metadata={"encoding": b"another value than its metadata name"}, data=payload.data)
+
+    async def _is_stored(self, key: str, payload: Payload) -> bool:
+        if not is_key(key):
+            return False
+        with contextlib.suppress(ValueMissing, DecodeError):
+            return Payload.FromString(await self.storage.get(key)) == payload
+        return False
 
     async def read(self, key: str) -> bytes:
         """The JSON of the part that is stored under `key`; errors as `load`."""
+        if not is_key(key):  # anybody can start a task with a reference, and a storage may take its key for a path
+            raise ValueMissing(key, self.storage.place)
         data = await self.storage.get(key)
         raw = _unpacked(data)
         if key_of(raw) != key:  # it is encoded; what was stored before encryption began is as it is
@@ -461,6 +486,28 @@ def _as_json(value: Any) -> Payload:
 _AS_JSON = (BaseModel, str, bool, int, float, dict, list)
 
 
+def _with_parts(payload: Payload) -> bytes:
+    """The JSON of a payload, with the parts that it carries in place of their references.
+
+    Replaced as bytes, whatever the requested type. A reference cannot be forged, since it holds the part's hash.
+
+    Raises:
+        ValueError: There are more parts inside of parts than refold writes.
+    """
+    data, parts = payload.data, parts_of(payload)
+    if not parts:
+        return data
+    values = {to_json(_reference(key, len(raw))): b'{"value":' + raw + b"}" for key, raw in parts.items()}
+    for _ in range(NESTED_PARTS + 1):
+        found = [values[one] for one in _REFERENCE.findall(data) if one in values]
+        if not found:
+            return data
+        if len(data) + sum(map(len, found)) > WITH_PARTS_BYTES:
+            break
+        data = _REFERENCE.sub(lambda one: values.get(one[0], one[0]), data)
+    raise ValueError("it carries parts that refer to each other, or to one part again and again")
+
+
 class _JsonConverter(EncodingPayloadConverter):
     """pydantic's JSON, as the SDK's own converter writes and reads it."""
 
@@ -475,13 +522,7 @@ class _JsonConverter(EncodingPayloadConverter):
         return _as_json(value)
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
-        data = payload.data
-        # Replaced as bytes, whatever the requested type. A reference cannot be forged, since it holds the part's hash.
-        parts = parts_of(payload)
-        for _ in parts:  # a part may hold a part
-            for key, raw in parts.items():
-                data = data.replace(to_json(_reference(key, len(raw))), b'{"value":' + raw + b"}")
-        return self._adapter_of(Any if type_hint is None else type_hint).validate_json(data)
+        return self._adapter_of(Any if type_hint is None else type_hint).validate_json(_with_parts(payload))
 
     def _adapter_of(self, kind: Any) -> TypeAdapter[Any]:
         if kind in (Any, JsonValue) or str(getattr(kind, "__module__", "")).startswith("refold."):

@@ -13,11 +13,13 @@ import importlib.util
 import os
 import re
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf.message import DecodeError as ProtobufError
 from temporalio.api.common.v1 import Payload
@@ -31,7 +33,7 @@ from temporalio.converter import (
 from refold.engine import StorageError
 
 if TYPE_CHECKING:
-    from temporalio.contrib.gcp.gcsdriver import GCSStorageDriverClient
+    from temporalio.contrib.aws.s3driver import S3StorageDriverClient
 
 ENV = "REFOLD_STORAGE"
 VALUE_KEY = "refold-value"
@@ -248,12 +250,13 @@ class Folder:
 
     def _put(self, key: str, data: bytes) -> None:
         self._prepare()
-        path = self._path(key)
+        path, head = self._path(key), _head(data)
         try:
             # Written anew where it is another user's, which this one may replace but not touch.
-            with suppress(FileNotFoundError, PermissionError):
-                # A file of another length is damaged; writing it again repairs it.
-                if path.stat().st_size == len(data):
+            with suppress(FileNotFoundError, PermissionError), path.open("rb") as file:
+                # A file of another length is damaged; writing it again repairs it. One with another head is encrypted
+                # by another key, which may be removed before this value's task ends.
+                if os.fstat(file.fileno()).st_size == len(data) and file.read(len(head)) == head:
                     os.utime(path)  # so that a purge sees that it is used
                     return
             if not path.parent.exists():
@@ -313,6 +316,14 @@ class Folder:
         )
 
 
+def _head(data: bytes) -> bytes:
+    """What stored bytes begin with: the metadata of a payload, which name the codec's key; else nothing."""
+    try:
+        return data[: len(data) - len(Payload.FromString(data).data)]
+    except ProtobufError:
+        return b""
+
+
 def _write(path: Path, data: bytes) -> None:
     # Written to a temporary file and then renamed; if two processes write the same value, either may win.
     descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
@@ -343,13 +354,19 @@ def _sync_folder(path: Path) -> None:
 
 
 class Objects(Protocol):
-    """What refold needs of a bucket's client; the SDK's `S3StorageDriverClient` is one."""
+    """What refold needs of a bucket's client."""
 
     async def put_object(self, *, bucket: str, key: str, data: bytes) -> None: ...
 
-    async def object_exists(self, *, bucket: str, key: str) -> bool: ...
+    async def object_written_at(self, *, bucket: str, key: str) -> float | None:
+        """When it was written last, in seconds since 1970; None if there is no such object."""
 
     async def get_object(self, *, bucket: str, key: str) -> bytes: ...
+
+
+RENEWED_S = 86400.0
+"""An object older than this, in seconds, is written again when it is put, so that the bucket's lifecycle rule counts
+from there. Younger ones are not: a restarted worker puts all values of its tasks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,15 +398,22 @@ class Bucket:
             await client.put_object(bucket=self.name, key=self._object("check"), data=b"")
 
     async def put(self, key: str, data: bytes) -> None:
+        at = {"bucket": self.name, "key": self._object(key)}
         async with self._client() as client:
-            if not await client.object_exists(bucket=self.name, key=self._object(key)):
-                await client.put_object(bucket=self.name, key=self._object(key), data=data)
+            written_at = await client.object_written_at(**at)
+            if written_at is not None and time.time() - written_at < RENEWED_S:
+                # One of another length or head is damaged, or encrypted otherwise, as in a folder.
+                found = await client.get_object(**at)
+                if len(found) == len(data) and found.startswith(_head(data)):
+                    return
+            await client.put_object(**at, data=data)
 
     async def get(self, key: str) -> bytes:
+        at = {"bucket": self.name, "key": self._object(key)}
         async with self._client() as client:
-            if not await client.object_exists(bucket=self.name, key=self._object(key)):
+            if await client.object_written_at(**at) is None:
                 raise ValueMissing(key, self.place)
-            return await client.get_object(bucket=self.name, key=self._object(key))
+            return await client.get_object(**at)
 
     async def used(self, key: str, *, since: float) -> bool:
         return False
@@ -434,30 +458,62 @@ async def _s3() -> AsyncIterator[Objects]:
     driver = importlib.import_module("temporalio.contrib.aws.s3driver.aioboto3")
     session = importlib.import_module("aioboto3").Session()
     async with session.client("s3") as client:
-        yield driver.new_aioboto3_client(client)
+        yield _S3Objects(client, driver.new_aioboto3_client(client))
 
 
 @asynccontextmanager
 async def _gcs() -> AsyncIterator[Objects]:
-    driver = importlib.import_module("temporalio.contrib.gcp.gcsdriver.gcloud_aio")
-    async with importlib.import_module("gcloud.aio.storage").Storage() as client:
-        yield _GcsObjects(driver.new_gcloud_aio_client(client))
+    async with importlib.import_module("gcloud.aio.storage").Storage() as storage:
+        yield _GcsObjects(storage)
+
+
+@dataclass(frozen=True, slots=True)
+class _S3Objects:
+    """The SDK's client for S3, and aioboto3's, which knows when an object was written."""
+
+    client: Any
+    driver: S3StorageDriverClient
+
+    async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
+        await self.driver.put_object(bucket=bucket, key=key, data=data)
+
+    async def object_written_at(self, *, bucket: str, key: str) -> float | None:
+        try:
+            found = await self.client.head_object(Bucket=bucket, Key=key)
+        except self.client.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] == "404":
+                return None
+            raise
+        written_at: float = found["LastModified"].timestamp()
+        return written_at
+
+    async def get_object(self, *, bucket: str, key: str) -> bytes:
+        return await self.driver.get_object(bucket=bucket, key=key)
 
 
 @dataclass(frozen=True, slots=True)
 class _GcsObjects:
-    """The SDK's client for Google's storage, which names a key `object_name`."""
+    """Google's storage. The SDK's client for it never writes an object again."""
 
-    client: GCSStorageDriverClient
+    storage: Any
 
     async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
-        await self.client.put_object(bucket=bucket, object_name=key, data=data)
+        await self.storage.upload(
+            bucket, key, data, content_type="application/octet-stream", force_resumable_upload=False
+        )
 
-    async def object_exists(self, *, bucket: str, key: str) -> bool:
-        return await self.client.object_exists(bucket=bucket, object_name=key)
+    async def object_written_at(self, *, bucket: str, key: str) -> float | None:
+        try:
+            found = await self.storage.download_metadata(bucket, key)
+        except Exception as error:
+            if getattr(error, "status", None) == 404:  # aiohttp's `ClientResponseError`
+                return None
+            raise
+        return datetime.fromisoformat(found["timeCreated"]).timestamp()
 
     async def get_object(self, *, bucket: str, key: str) -> bytes:
-        return await self.client.get_object(bucket=bucket, object_name=key)
+        found: bytes = await self.storage.download(bucket, key)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class OpenTasks:
         self._client = client
         self._queues = tuple(dict.fromkeys(queues))
         self._every_s = every_s
-        self._skills: dict[str, None] = {}
+        self._skills: set[str] = set()
 
     async def run(self) -> None:
         """Look again and again, until canceled. While the server does not answer, the gauges stay as they were, and
@@ -114,18 +114,24 @@ class OpenTasks:
     async def _state(self, state: str) -> None:
         now, wanted = datetime.now(UTC), in_state(state)
         found = await self._listed(wanted)
-        counts = Counter(_skill(one) for one in found)
-        self._skills.update(dict.fromkeys(counts))
+        counts = self._by_skill(found)
         if len(found) > LISTED:
             found = await self._oldest(wanted, now) or found
-            self._skills.update(dict.fromkeys(map(_skill, found)))
+            self._by_skill(found)  # the old ones may have other skills
             counts = await self._counted(wanted)
-        for skill in self._skills:
-            level(metrics.OPEN_TASKS, counts[skill], skill, state)
-        if counts[metrics.OTHER]:
-            level(metrics.OPEN_TASKS, counts[metrics.OTHER], metrics.OTHER, state)
+        told = {skill: counts[skill] for skill in self._skills}
+        for skill, number in {**told, metrics.OTHER: counts.total() - sum(told.values())}.items():
+            level(metrics.OPEN_TASKS, number, skill, state)
         oldest = min((_since(one) for one in found), default=now)
         level(metrics.OLDEST_TASK, max(0.0, (now - oldest).total_seconds()), state)
+
+    def _by_skill(self, found: Sequence[WorkflowExecution]) -> Counter[str]:
+        """How many tasks there are of each skill. The first skills that are found are told apart from now on."""
+        counts = Counter(map(_skill, found))
+        for skill in counts:
+            if skill != metrics.OTHER and len(self._skills) < metrics.SKILL.most:
+                self._skills.add(skill)
+        return counts
 
     async def _listed(self, wanted: str) -> list[WorkflowExecution]:
         """The newest tasks, one more than `LISTED` if there are more."""
@@ -140,7 +146,7 @@ class OpenTasks:
 
     async def _counted(self, wanted: str) -> Counter[str]:
         counts = Counter[str]()
-        for skill in list(self._skills)[: metrics.SKILL.most]:
+        for skill in self._skills:
             counts[skill] = await self._count(f"{wanted} AND {SKILL.name} = {quoted(skill)}")
         counts[metrics.OTHER] += max(0, await self._count(wanted) - counts.total())
         return counts

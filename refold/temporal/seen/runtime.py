@@ -116,8 +116,9 @@ def address(given: str, name: str, *, free: bool = False) -> tuple[str, int]:
         raise DefinitionError(name, [said], what="setting")
     try:
         found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise DefinitionError(name, [f"host {host!r} is not known: {error.strerror}"], what="setting") from None
+    except (OSError, UnicodeError) as error:  # the latter of a name that could be none
+        why = error.strerror if isinstance(error, OSError) else "it has an empty or too long part between dots"
+        raise DefinitionError(name, [f"host {host!r} is not known: {why}"], what="setting") from None
     # localhost may be both; Prometheus and probes ask the older one first.
     ip = min((str(one[4][0]) for one in found), key=lambda one: ":" in one)
     return ip, int(port)

@@ -35,7 +35,8 @@ QUIET_S = 2.0
 that follows another comes within milliseconds, unless its task's history is long."""
 
 STUCK_S = 60.0
-"""For how long, in seconds, a worker waits for what is left in the queue while it is given nothing of it."""
+"""For how long, in seconds, a worker waits for what is left in the queue while it is given nothing of it; so also for a
+server that does not tell."""
 
 LOOK_S = 0.1
 LEAST_QUIET_S = 0.1
@@ -62,6 +63,7 @@ class Drained(Plugin, Interceptor):
         self.quiet_s = quiet_s
         self.effects = effects
         self.running = self.done = 0
+        self.away = False  # the server did not answer when it was last asked
         self.enough = asyncio.Event()
         self.done_at = time.monotonic()
 
@@ -122,11 +124,22 @@ class Drained(Plugin, Interceptor):
             idle_s = time.monotonic() - self.done_at
             if self.running or idle_s < self.quiet_s:
                 continue
-            left = await backlog(worker.client, worker.task_queue)
-            if not left or idle_s > STUCK_S:
+            left = await self._left(worker)
+            if left == 0 or idle_s > STUCK_S:
                 still = await open_tasks(worker.client, worker.task_queue)
-                log.info("queue_empty" if not left else "queue_stands_still", left=left, open_tasks=still)
+                log.info("queue_empty" if left == 0 else "queue_stands_still", left=left, open_tasks=still)
                 return
+
+    async def _left(self, worker: Worker) -> int | None:
+        try:
+            left = await backlog(worker.client, worker.task_queue)
+        except RPCError as error:
+            if not self.away:
+                log.warning("backlog_unknown", task_queue=worker.task_queue, error=error.message)
+            self.away = True
+            return None
+        self.away = False
+        return left
 
 
 class _Counting(ActivityInboundInterceptor):
@@ -143,16 +156,17 @@ class _Counting(ActivityInboundInterceptor):
 
 
 async def backlog(client: Client, task_queue: str) -> int:
-    """How much the server has to give to workers of a task queue, about; 0 if it does not tell."""
+    """How much the server has to give to workers of a task queue, about.
+
+    Raises:
+        RPCError: The server refuses, or does not answer.
+    """
     left = 0
     for kind in KINDS:
         request = DescribeTaskQueueRequest(
             namespace=client.namespace, task_queue=TaskQueue(name=task_queue), task_queue_type=kind, report_stats=True
         )
-        try:
-            left += (await client.workflow_service.describe_task_queue(request)).stats.approximate_backlog_count
-        except RPCError as error:
-            log.warning("backlog_unknown", task_queue=task_queue, error=error.message)
+        left += (await client.workflow_service.describe_task_queue(request)).stats.approximate_backlog_count
     return left
 
 

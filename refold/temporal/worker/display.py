@@ -18,6 +18,7 @@ from refold.core.schema import type_name
 from refold.core.values import shortened
 from refold.seen import entries, meters
 from refold.seen.logs import logger
+from refold.temporal.data.inputs import as_logged
 from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT, STATUS, STATUS_AT, state_since
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def _line(text: str) -> str:
 
 
 def note_refused(task: Snapshot, trigger: str, reason: str, *, by: str | None, seq: int | None = None) -> None:
-    """Log a refused event. Called from workflow code only, and not on a replay.
+    """Log a refused event, without what came. Called from workflow code only, and not on a replay.
 
     Args:
         task: The task.
@@ -196,7 +197,8 @@ def note_refused(task: Snapshot, trigger: str, reason: str, *, by: str | None, s
     record = REFUSED.get((info.namespace, info.task_queue))
     if seq is None and record is not None:
         record(task_id=task.task_id, trigger=trigger, by=by or "", reason=reason, at=workflow.time())
-    log.warning("event_refused", task_id=task.task_id, seq=seq, state=state, trigger=trigger, by=by, reason=reason)
+    why = as_logged(reason)
+    log.warning("event_refused", task_id=task.task_id, seq=seq, state=state, trigger=trigger, by=by, reason=why)
 
 
 def count_refused(task: Snapshot, trigger: str, reason: str) -> None:

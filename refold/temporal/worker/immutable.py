@@ -31,7 +31,7 @@ _FIELD_OF_A_TUPLE = type(vars(namedtuple("Pair", "left right"))["left"])
 _IMMUTABLE: tuple[type, ...] = (
     *(str, bytes, bool, int, float, complex, type(None), type(Ellipsis), type(NotImplemented), range, slice),
     *(Decimal, UUID, date, time, timedelta, tzinfo, PurePath, re.Pattern, Enum, TypeVar, ForwardRef),
-    *(ModuleType, types.CodeType, types.GenericAlias, types.UnionType, types.BuiltinFunctionType),
+    *(ModuleType, types.CodeType, types.GenericAlias, types.UnionType),
     *(types.WrapperDescriptorType, types.MethodDescriptorType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType),
     *(Value, _FIELD_OF_A_TUPLE),
@@ -91,6 +91,8 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
         return _all([value.fget, value.fset, value.fdel], module, seen)
     if isinstance(value, tuple | frozenset):
         return _all(value, module, seen)
+    if isinstance(value, types.BuiltinFunctionType):
+        return _is_immutable(value.__self__, module, seen)  # the module of a function, or what a method is bound to
     if isinstance(value, types.MethodType):
         return _all([value.__func__, *getattr(value.__self__, "__dict__", {}).values()], module, seen)
     if isinstance(value, Step):

@@ -7,17 +7,8 @@ import re
 import sys
 
 import structlog
-from structlog.typing import EventDict
 
-TEXTS = {
-    "event_refused": ("reason", "by"),
-    "approval_requested": ("message",),
-    "approval_reminder": ("message",),
-    "state_transition": ("comment",),
-}
-"""The fields of refold's log lines that quote what people or models wrote; a transition's stand in its `metadata`."""
-
-ENCRYPTED = "(encrypted)"
+from refold.seen.logs import texts_of_lines
 
 _QUOTED = re.compile(r"(\berror\b[^:]*): .*", re.DOTALL)  # an error's message, in a line of the SDK
 
@@ -57,19 +48,9 @@ def keep_texts_out() -> None:
 
     Ids, names, counts and kinds of failures stay. Of the SDK's lines the tracebacks go, whose messages quote it.
     """
-    processors = structlog.get_config()["processors"]
-    if _without_texts not in processors:
-        structlog.configure(processors=[_without_texts, *processors])
+    texts_of_lines(kept=False)
     for name in _SDK_LOGGERS:
         logging.getLogger(name).addFilter(_without_error)  # added once, however often it is asked for
-
-
-def _without_texts(_logger: object, _method: str, line: EventDict) -> EventDict:
-    texts = dict.fromkeys(TEXTS.get(line.get("event", ""), ()), ENCRYPTED)
-    kept: EventDict = {name: texts.get(name, value) for name, value in line.items()}
-    if isinstance(said := line.get("metadata"), dict):
-        kept["metadata"] = {name: texts.get(name, value) for name, value in said.items()}
-    return kept
 
 
 def _without_error(record: logging.LogRecord) -> bool:

@@ -203,11 +203,12 @@ async def run_worker(
     checks = worker_checks(worker, plugin.storage, plugin.ledger, stop.is_set)
     try:
         async with _set_by_signals(stop), answering(checks, health):
-            await _until_ready(worker, running, plugin)
-            if ready is not None and not running.done():
+            await _until_ready(worker, running, stopping, plugin)
+            if ready is not None and not (running.done() or stopping.done()):
                 ready(worker)
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
+            begun = worker.is_running or worker.is_shutdown  # else it has no effects yet
+            if begun and not running.done():
                 await _left(worker, running, grace)
             if running.done():
                 await running
@@ -235,13 +236,21 @@ def _signals_to_leave() -> list[signal.Signals]:
     return leave if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*leave, signal.SIGHUP]
 
 
-async def _until_ready(worker: Worker, running: asyncio.Task[None], plugin: RefoldPlugin) -> None:
-    """Wait until a worker polls or has failed, and say which models it cannot use."""
-    while not (worker.is_running or running.done()):  # noqa: ASYNC110 - the SDK has no event for it
+async def _until_ready(
+    worker: Worker, running: asyncio.Task[None], stopping: asyncio.Task[Any], plugin: RefoldPlugin
+) -> None:
+    """Wait until a worker polls, and say which models it cannot use; no longer once it has failed or is to stop."""
+    while not (worker.is_running or running.done() or stopping.done()):  # noqa: ASYNC110 - the SDK has no event for it
         await asyncio.sleep(START_POLL_S)
-    if not running.done():
-        for why in await plugin.unusable_models():
+    if running.done() or stopping.done():
+        return
+    looking = asyncio.create_task(plugin.unusable_models())
+    try:
+        await asyncio.wait((looking, running, stopping), return_when=asyncio.FIRST_COMPLETED)
+        for why in looking.result() if looking.done() else ():
             log.warning("model_unusable", reason=why)
+    finally:
+        looking.cancel()
 
 
 async def _left(worker: Worker, running: asyncio.Task[None], grace_s: float) -> None:

@@ -195,6 +195,24 @@ async def test_a_stored_value_is_compared_with_its_name(folder: Folder) -> None:
         await converter.decode([other], [str])
 
 
+@pytest.mark.parametrize("key", ["x", "../x", "0" * 64, key_of(b"")])
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_payload_that_only_says_that_it_was_stored(folder: Folder, key: str, encrypted: bool) -> None:
+    """
+    Anybody can send one; it is an input that cannot be read, and no damage of the storage, which a task would wait for.
+    """
+    converter = data_converter(folder, ring(k=NEW))
+    await folder.put(key_of(b""), b"another value")
+    payload = Payload(metadata={"encoding": b"json/plain"}, data=b'"hi"')
+    if encrypted:
+        [payload] = await ring(k=NEW).encode([payload])
+    payload.metadata["refold-value"] = key.encode()
+    assert converter.payload_codec is not None
+    [read] = await converter.payload_codec.decode([payload])
+
+    assert read.metadata["encoding"] == b"another value than its metadata name"
+
+
 async def test_failures_are_encrypted_with_their_causes(folder: Folder) -> None:
     """
     Messages and stack traces are readable by who has the key, and by nobody else.
@@ -275,7 +293,7 @@ def _value(answer: LedgerAnswer) -> JsonValue:
 
 async def test_keys_are_rotated(folder: Folder) -> None:
     """
-    The first key encrypts, and names itself; what older keys wrote is read, and is not stored again.
+    The first key encrypts, and names itself; what older keys wrote is read.
     """
     before, after = data_converter(folder, ring(old=OLD)), data_converter(folder, ring(new=NEW, old=OLD))
     small, large = (await before.encode([SECRET]))[0], (await before.encode([LARGE]))[0]
@@ -290,6 +308,21 @@ async def test_keys_are_rotated(folder: Folder) -> None:
     assert len(written(folder)) == 2
     with pytest.raises(CodecError, match="by the key 'new', which is not here"):
         await before.decode([now], [str])
+
+
+@pytest.mark.parametrize("value", [LARGE, Stored[str](value=LARGE)], ids=["value", "part"])
+async def test_a_value_that_is_sent_again_is_under_the_new_key(folder: Folder, value: str | Stored[str]) -> None:
+    """
+    Also where the ids of both keys have one length, and the stored bytes do, too: the old key is needed no longer.
+    """
+    before, rotated, after = (
+        data_converter(folder, codec) for codec in (ring(old=OLD), ring(new=NEW, old=OLD), ring(new=NEW))
+    )
+    await before.encode([value])
+    [read] = await after.decode(await rotated.encode([value]), [type(value)])
+
+    assert len(written(folder)) == 1
+    assert (read if isinstance(read, str) else await load(read, after)) == LARGE
 
 
 async def test_what_was_written_before_is_read(folder: Folder) -> None:

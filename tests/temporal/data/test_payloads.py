@@ -27,6 +27,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 
 from refold.engine import PayloadTooLarge, StorageError
+from refold.temporal.data.inputs import Unread, for_tasks
 from refold.temporal.data.payloads import (
     FAILURE_CAUSES,
     LIMIT_BYTES,
@@ -144,6 +145,23 @@ async def test_a_part_may_hold_a_part(folder: Folder) -> None:
     assert await data_converter(Off()).decode(await data_converter(Off()).encode([nested]), [Stored[Final]]) == [nested]
 
 
+@pytest.mark.parametrize(("wide", "deep"), [(40, 4), (1, 400)], ids=["wide", "deep"])
+def test_parts_that_anybody_can_send_stay_small(wide: int, deep: int) -> None:
+    """
+    Parts that refer to parts, each many times, would make gigabytes of a few kilobytes: a task refuses them as an input
+    that cannot be read.
+    """
+    payload = Payload(metadata={"encoding": b"json/plain"}, data=b"1")
+    for _ in range(deep):
+        key, raw = key_of(payload.data), payload.data
+        payload.metadata[f"refold-part-{key}"] = raw
+        payload.data = to_json([{"sha256": key, "size": len(raw)}] * wide)
+    [read] = for_tasks(lambda: data_converter(Off()).payload_converter)().from_payloads([payload])
+
+    assert isinstance(read, Unread)
+    assert "parts that refer to each other" in read.why
+
+
 def test_a_reference_in_a_text_is_only_text() -> None:
     """
     What a model writes is never taken for a part.
@@ -226,6 +244,20 @@ async def test_a_stored_value_needs_storage_to_be_read(folder: Folder) -> None:
 
     with pytest.raises(ValueMissing, match="REFOLD_STORAGE=off in this process"):
         await data_converter(Off()).decode(payloads, [str])
+
+
+@pytest.mark.parametrize("codec", [None, Flip()], ids=["plain", "encrypted"])
+async def test_a_reference_to_no_hash_reads_no_file(tmp_path: Path, codec: PayloadCodec | None) -> None:
+    """
+    Anybody can start a task with one, and its error would tell the hash of a file beside the folder.
+    """
+    outside = tmp_path / "outside"
+    outside.write_text('"secret"')
+    (tmp_path / "values").mkdir()
+    converter = data_converter(Folder(tmp_path / "values"), codec)
+    for path in (str(outside), "../../outside"):
+        with pytest.raises(ValueMissing, match="outside is not in the folder"):
+            await load(Stored[str](sha256=path, size=8), converter)
 
 
 async def test_another_converter_cannot_load() -> None:

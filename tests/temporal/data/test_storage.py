@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext, StorageDriverStoreContext
 
+from refold.temporal.data.payloads import Stored, data_converter
 from refold.temporal.data.storage import (
+    RENEWED_S,
     Bucket,
     Folder,
     Objects,
@@ -24,6 +27,7 @@ from refold.temporal.data.storage import (
     key_of,
     storage_from_env,
 )
+from refold.temporal.encryption import Encryption
 
 DATA = b"a large value"
 KEY = key_of(DATA)
@@ -58,14 +62,16 @@ class Shelf:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        self.ages_s: dict[str, float] = {}
         self.written = 0
 
     async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
         self.objects[f"{bucket}/{key}"] = data
+        self.ages_s[f"{bucket}/{key}"] = 0
         self.written += 1
 
-    async def object_exists(self, *, bucket: str, key: str) -> bool:
-        return f"{bucket}/{key}" in self.objects
+    async def object_written_at(self, *, bucket: str, key: str) -> float | None:
+        return time.time() - self.ages_s[f"{bucket}/{key}"] if f"{bucket}/{key}" in self.objects else None
 
     async def get_object(self, *, bucket: str, key: str) -> bytes:
         return self.objects[f"{bucket}/{key}"]
@@ -78,7 +84,7 @@ class Shelf:
 class LockedShelf(Shelf):
     """A bucket that its client may not use."""
 
-    async def object_exists(self, *, bucket: str, key: str) -> bool:
+    async def object_written_at(self, *, bucket: str, key: str) -> float | None:
         raise PermissionError("signature does not match")
 
 
@@ -246,6 +252,37 @@ async def test_a_bucket_keeps_values_under_its_prefix() -> None:
     assert shelf.objects == {"files/refold/check": b"", f"files/refold/{KEY}": DATA}
     assert shelf.written == 2
     assert await bucket.get(KEY) == DATA
+
+
+@pytest.mark.parametrize(("age_s", "written"), [(RENEWED_S - 60, 1), (RENEWED_S + 60, 2)])
+async def test_an_old_object_that_is_used_is_renewed(age_s: float, written: int) -> None:
+    """
+    A rule that deletes objects by their age leaves those of young tasks; a replay soon after writes nothing.
+    """
+    shelf = Shelf()
+    bucket = Bucket("s3://files", "files", "", shelf.connect)
+    await bucket.put(KEY, DATA)
+    shelf.ages_s[f"files/{KEY}"] = age_s
+    await bucket.put(KEY, DATA)
+
+    assert shelf.written == written
+    assert await bucket.get(KEY) == DATA
+
+
+async def test_an_object_from_before_encryption_is_replaced() -> None:
+    """
+    Also a young one, and one that an older key encrypted; a replay with the same key writes nothing.
+    """
+    shelf = Shelf()
+    bucket = Bucket("s3://files", "files", "", shelf.connect)
+    text = "a secret diagnosis" * 10_000
+    for codec in (None, Encryption({"old": b"o" * 32}), Encryption({"new": b"n" * 32})):
+        for _ in range(2):
+            await data_converter(bucket, codec).encode([text, Stored[str](value=text)])
+            assert any(b"diagnosis" in data for data in shelf.objects.values()) is (codec is None)
+
+    assert (len(shelf.objects), shelf.written) == (2, 6)
+    assert all(b"new" in data for data in shelf.objects.values())
 
 
 async def test_a_bucket_says_what_it_lacks() -> None:

@@ -97,6 +97,15 @@ def test_a_place_that_is_none_is_refused(given: str) -> None:
         measure(given)
 
 
+@pytest.mark.parametrize("host", ["a..b", ".example", "x" * 70])
+def test_a_host_that_can_have_no_address_is_refused(host: str) -> None:
+    """
+    As one that nobody knows, and not by an error of the library that looks it up.
+    """
+    with pytest.raises(DefinitionError, match=rf"(?s)--metrics.*host '{host}' is not known: "):
+        address(f"{host}:9464", "--metrics")
+
+
 def test_addresses() -> None:
     """
     IPv6 addresses stand in brackets.

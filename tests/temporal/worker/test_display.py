@@ -1,9 +1,16 @@
 """What the Temporal UI says of a task, as Markdown: a stranger can tell what it does and what it waits for."""
 
-from pydantic import BaseModel
+from types import SimpleNamespace
+from typing import Any
 
-from refold import Ctx, Transition, flow_skill, step, tool
-from refold.temporal.worker.display import LINE_CHARS, details
+import pytest
+from pydantic import BaseModel
+from structlog.testing import capture_logs
+
+from refold import Ctx, InputRejected, Transition, flow_skill, step, tool
+from refold.temporal.data.inputs import message_from, value_from
+from refold.temporal.data.wire import Verdict
+from refold.temporal.worker.display import LINE_CHARS, details, note_refused
 from refold.testing import fails, play, reply, transient, user
 
 
@@ -69,3 +76,47 @@ def test_a_long_text_is_cut() -> None:
     task = play(Shown, "go", YES, reply("pay", 1), reply("thanks", "so")).snapshot
 
     assert len(max(details(task).splitlines(), key=len)) == LINE_CHARS
+
+
+@pytest.mark.parametrize(
+    ("sent", "logged"),
+    [
+        (
+            [{"gate": "g1", "decision": "granted, card 4111", "comment": "x); expected: card 4111"}],
+            "signal 'decide': digest: Field required; decision: Input should be 'approved' or 'denied'; approver: ",
+        ),
+        (["card 4111", "card 4111"], "signal 'decide': 2 inputs came; expected: an object with gate, digest, decision"),
+    ],
+)
+def test_a_refusal_is_logged_without_what_came(monkeypatch: pytest.MonkeyPatch, sent: list[Any], logged: str) -> None:
+    """
+    The sender and the journal have it; the log quotes nobody, also where a long reason was cut.
+    """
+    place = SimpleNamespace(namespace="default", task_queue="refold")
+    monkeypatch.setattr("temporalio.workflow.info", lambda: place)
+    with pytest.raises(InputRejected, match="card 4111") as refused:
+        value_from(Verdict, sent)
+    why = f"signal 'decide': {refused.value}"
+    with capture_logs() as lines:
+        for reason in (why, why[: why.rindex("4111") + 4]):
+            note_refused(play(Shown, "go").snapshot, "unreadable", reason, by="ada", seq=3)
+
+    whole, cut = (line["reason"] for line in lines)
+    assert whole.startswith(logged)
+    assert whole.endswith("approver, and perhaps comment")
+    assert whole.startswith(cut)
+    assert "4111" not in whole + cut
+
+
+def test_a_refusal_that_quotes_nothing_is_logged_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Such as one of an empty message.
+    """
+    place = SimpleNamespace(namespace="default", task_queue="refold")
+    monkeypatch.setattr("temporalio.workflow.info", lambda: place)
+    with pytest.raises(InputRejected) as refused:
+        message_from([])
+    with capture_logs() as lines:
+        note_refused(play(Shown, "go").snapshot, "update message", str(refused.value), by=None, seq=3)
+
+    assert [line["reason"] for line in lines] == [str(refused.value)]

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 CHANGE = """
 import contextlib, sys
 with contextlib.redirect_stdout(sys.stderr):  # as while the command line imports an application
@@ -40,15 +42,16 @@ def test_a_change_keeps_the_time_it_happened_at() -> None:
 
 ENCRYPTED = """
 import logging
-import structlog
+from refold.seen.logs import logger
 from refold.temporal.worker.logs import keep_texts_out, log_to_stderr
 
 log_to_stderr(as_json=True)
 keep_texts_out()
 keep_texts_out()
-structlog.get_logger().warning("event_refused", task_id="t", reason="xanthoma", by="xanthoma")
-structlog.get_logger().warning("approval_reminder", task_id="t", message="xanthoma")
-structlog.get_logger().info("state_transition", task_id="t", metadata={"by": "ada", "comment": "xanthoma"})
+log = logger("refold.task")
+log.warning("event_refused", task_id="t", reason="xanthoma", by="xanthoma")
+log.bind(message="xanthoma").warning("approval_reminder", task_id="t")
+log.info("state_transition", task_id="t", metadata={"by": "ada", "comment": "xanthoma"})
 logger = logging.getLogger("temporalio.activity")
 try:
     raise ValueError("xanthoma")
@@ -82,3 +85,35 @@ def test_where_texts_are_encrypted_the_log_has_none() -> None:
         "Completing as failure during heartbeat with error of type ValueError",
         "Exception handling failed, original error",
     ]
+
+
+LATER = """
+import sys
+import structlog
+from refold.seen.logs import logger
+from refold.temporal.worker.logs import keep_texts_out
+
+def set_up():
+    structlog.configure(
+        processors=[structlog.processors.JSONRenderer()],
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+log = logger("refold.task")
+for setting in sys.argv[1:]:
+    {"log": set_up, "line": lambda: log.info("worker_started"), "codec": keep_texts_out}[setting]()
+log.warning("event_refused", task_id="t", reason="xanthoma", by="xanthoma")
+"""
+
+
+@pytest.mark.parametrize("order", [("codec", "log"), ("log", "line", "codec")], ids=" ".join)
+def test_a_log_of_the_applications_own_has_no_texts_either(order: tuple[str, ...]) -> None:
+    """
+    Where it is set up after the worker is made, and where its first line was written before.
+    """
+    command = [sys.executable, "-c", LATER, *order]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    refused = json.loads(done.stderr.splitlines()[-1])
+    assert refused == {"event": "event_refused", "task_id": "t", "reason": "(encrypted)", "by": "(encrypted)"}

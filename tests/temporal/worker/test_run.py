@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
+import structlog
 from temporalio.client import Client
+from temporalio.plugin import SimplePlugin
 
 from refold import DefinitionError
-from refold.temporal import RefoldPlugin, make_worker
+from refold.temporal import RefoldPlugin, make_worker, run_worker
+from refold.temporal.dev import DevServer
 from refold.temporal.worker.run import GRACE_ENV, GRACE_S, checked_grace, grace_from_env
+from workflows import hello
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("", GRACE_S), ("0", 0), (" 2.5 ", 2.5)])
@@ -46,3 +56,26 @@ async def test_a_worker_of_a_deployment_names_its_code(client: Client) -> None:
     """
     with pytest.raises(DefinitionError, match=r"(?s)worker deployment 'shop'.*needs a build id"):
         make_worker(client, RefoldPlugin(), deployment="shop")
+
+
+@pytest.mark.timeout(60)
+async def test_a_worker_that_is_still_starting_leaves_at_once(server: DevServer) -> None:
+    """
+    While it waits for a storage that does not answer, say: without an error, since it has no effects that could finish.
+    """
+    starting = asyncio.Event()
+
+    @asynccontextmanager
+    async def never_starts() -> AsyncIterator[None]:
+        starting.set()
+        await asyncio.Event().wait()
+        yield
+
+    waits = SimplePlugin("waits", run_context=never_starts)
+    running = asyncio.create_task(run_worker([hello], address=server.address, task_queue="starting", plugins=[waits]))
+    try:
+        await starting.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+    finally:
+        structlog.reset_defaults()  # the worker set up the log of this process

@@ -102,6 +102,8 @@ def test_nothing_in_a_shipped_skill_can_change(module: ModuleType) -> None:
         pytest.param("class Box:\n    held = []", id="class-attribute"),
         pytest.param("class Box: pass\nBOX = Box()", id="instance"),
         pytest.param("def f(seen=[]): return seen", id="default"),
+        pytest.param("remember = [].append", id="method-of-a-list"),
+        pytest.param("import random\nroll = random.Random(7).random", id="method-of-a-generator"),
         pytest.param("def make():\n    seen = []\n    return lambda: seen\nf = make()", id="closure"),
         pytest.param("def f(): pass\nf.calls = []", id="function-attribute"),
         pytest.param("PAIR = (1, [2])", id="tuple-of-list"),
@@ -148,6 +150,7 @@ async def test_what_can_change_is_each_tasks_own(more: str, folder: Path, reques
             id="dataclass",
         ),
         pytest.param("from pydantic import BaseModel\nclass M(BaseModel):\n    xs: list[int] = []", id="model-class"),
+        pytest.param("from math import floor\njoined = ', '.join\nmade = dict.fromkeys", id="builtins"),
         pytest.param("from datetime import datetime, timedelta\nSOON = timedelta(minutes=5)", id="restricted"),
     ],
 )

@@ -1,0 +1,80 @@
+"""The gauges of open tasks agree with what a server says, however many tasks and skills it has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+from temporalio.client import Client
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
+
+from refold.seen import metrics
+from refold.temporal.data.search_attributes import SKILL
+from refold.temporal.seen.open_tasks import LISTED, OpenTasks, in_state
+from tests.seen.recorded import InMemory, counting
+
+
+class PausedTasks:
+    """A server's answers about paused tasks that all began just now; there are no others.
+
+    Attributes:
+        skills: The skill of each task, the newest first.
+    """
+
+    def __init__(self) -> None:
+        self.skills: list[str] = []
+
+    async def list_workflows(self, query: str, *, limit: int, **_: Any) -> AsyncIterator[Any]:
+        for skill in self.skills[:limit] if query == in_state("paused") else ():
+            found = TypedSearchAttributes([SearchAttributePair(SKILL, skill)])
+            yield SimpleNamespace(typed_search_attributes=found, start_time=datetime.now(UTC))
+
+    async def count_workflows(self, query: str, **_: Any) -> Any:
+        skill = re.search(rf"{SKILL.name} = '(\w+)'", query)
+        found = [one for one in self.skills if skill is None or one == skill[1]]
+        return SimpleNamespace(count=len(found) if query.startswith(in_state("paused")) else 0)
+
+
+def shown(kept: InMemory) -> dict[str, float]:
+    """The paused tasks, by skill."""
+    return {skill: value for (skill, state), value in kept.all_of("refold_open_tasks").items() if state == "paused"}
+
+
+async def test_what_is_not_told_apart_falls_again() -> None:
+    """
+    Skills that no list has shown yet count as `other`, until their tasks have ended.
+    """
+    server = PausedTasks()
+    look = OpenTasks(cast("Client", server), [])
+    with counting() as kept:
+        server.skills = ["many"] * (LISTED + 1) + ["old"] * 7
+        await look.look()
+        many = shown(kept)
+        server.skills = ["many"] * 2
+        await look.look()
+
+    assert many == {"many": LISTED + 1, "other": 7}
+    assert shown(kept) == {"many": 2}
+
+
+async def test_skills_beyond_the_bound_are_added_up() -> None:
+    """
+    The first ones are told apart, the rest is `other`, also where skills come later; no task is lost.
+    """
+    server = PausedTasks()
+    look = OpenTasks(cast("Client", server), [])
+    with counting() as kept:
+        server.skills = ["first", "second"]
+        await look.look()
+        server.skills = [f"skill_{number}" for number in range(LISTED)]
+        await look.look()
+        listed = shown(kept)
+        server.skills *= 2
+        await look.look()
+
+    assert sum(listed.values()) == LISTED
+    assert len(listed) == metrics.SKILL.most - 1  # the first two skills have no task now
+    assert shown(kept) == {skill: 2 * value for skill, value in listed.items()}

@@ -1,0 +1,76 @@
+"""What traces take from the headers of others, and who may read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from temporalio.api.common.v1 import Payload
+from temporalio.worker import WorkflowInterceptorClassInput
+
+from refold.temporal.traced import HEADER, TELL, Moment
+from refold.temporal.tracing import Tracing, provider_of
+
+GOOD = b'{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}'
+
+
+def header(data: bytes, encoding: str = "json/plain") -> Payload:
+    return Payload(metadata={"encoding": encoding.encode()}, data=data)
+
+
+UNREADABLE = [
+    header(b"no JSON"),
+    header(b"xx", "binary/encrypted"),
+    header(b"5"),
+    header(b"null"),
+    header(b'{"traceparent": 5}'),
+    header(b'{"traceparent": ["a"]}'),
+    header(b'{"traceparent": "a"}'),
+    header(b'{"tracestate": "a=b"}'),
+]
+
+
+@pytest.mark.parametrize("unreadable", UNREADABLE, ids=lambda one: one.data.decode())
+def test_a_header_that_cannot_be_read_is_none(unreadable: Payload) -> None:
+    """
+    Anybody can send one: a task, its effects and who goes on from it have no trace then, and nothing fails.
+    """
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracing = Tracing(provider)
+    outside: WorkflowInterceptorClassInput = WorkflowInterceptorClassInput(unsafe_extern_functions={})
+    tracing.workflow_interceptor_class(outside)
+    tell = outside.unsafe_extern_functions[TELL]
+
+    assert tracing.context({HEADER: unreadable}) is None
+    assert tell(Moment(parent=unreadable, name="paused", at_ns=1)) is None
+    assert spans.get_finished_spans() == ()
+    tell(Moment(parent=header(GOOD), name="paused", at_ns=1, link=unreadable))
+    [told] = spans.get_finished_spans()
+    assert told.links == ()
+
+
+def test_a_callers_trace_is_read() -> None:
+    """
+    By the header that Temporal's own interceptor writes.
+    """
+    context = Tracing(TracerProvider()).context({HEADER: header(GOOD)})
+
+    assert trace.get_current_span(context).get_span_context().trace_id == 0x0AF7651916CD43DD8448EB211C80319C
+
+
+def test_a_file_of_traces_is_its_users_own(tmp_path: Path) -> None:
+    """
+    From the start: with content, spans have what people wrote.
+    """
+    file = tmp_path / "traces.jsonl"
+    provider = provider_of(str(file))
+    with provider.get_tracer("t").start_as_current_span("paused"):
+        pass
+
+    assert '"name": "paused"' in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
