@@ -14,7 +14,7 @@ passed through, the SDK's pydantic converter.
 
 It does not: keep a journal, write search attributes when it pauses, number its effects, keep its state as data, hold
 early messages, retry by lifecycle, continue as new, store large values elsewhere. Nor does it have refold's sandbox
-(`refold/temporal/worker/sandbox.py`), which is part of the comparison.
+(`refold/temporal/worker/sandboxed/sandbox.py`), which is part of the comparison.
 """
 
 from __future__ import annotations

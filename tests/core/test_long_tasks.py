@@ -15,6 +15,7 @@ from refold import (
     Content,
     Ctx,
     Event,
+    TaskState,
     ToolResult,
     Transition,
     UserMessage,
@@ -25,6 +26,7 @@ from refold import (
 )
 from refold.core.authoring.skill import Live
 from refold.core.fold.apply import advance, planned
+from refold.core.fold.delivery import MOST_OPEN
 from refold.core.fold.wanted import Known, wanted
 from refold.core.retry_policy import Failure, FailureKind
 
@@ -128,6 +130,22 @@ def test_an_outcome_of_many_effects_at_once_costs_little_more_than_one_of_few() 
         costs[width] = calls[0] / width
 
     assert 0 < costs[FEW] < costs[MANY] < 2.5 * costs[FEW], costs
+
+
+def test_a_task_that_asks_for_too_many_commands_at_once_fails_and_says_what_to_do() -> None:
+    """
+    As many as there may be are taken.
+    """
+    skill = skill_of(WideSteps)
+    most, more = (
+        advance(skill, planned(skill, f"wide-{width}", NOON), UserMessage(content=Content.from_text(f"{width}")), NOON)[
+            0
+        ]
+        for width in (MOST_OPEN, MOST_OPEN + 1)
+    )
+
+    assert (most.lifecycle, more.lifecycle) == (TaskState.RUNNING, TaskState.FAILED)
+    assert "2,001 commands would be open at once, of 2,000 at most; give `ctx.parallel` a `limit=`" in more.reason
 
 
 def test_what_a_task_wants_is_the_same_with_and_without_an_earlier_look() -> None:

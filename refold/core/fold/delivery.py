@@ -26,6 +26,10 @@ from refold.core.fold.redo import adopt_new_outcomes
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, TaskEvent, TaskState
 
+MOST_OPEN = 2_000
+"""How many commands a task has open at most: whatever comes back takes a look at all of them, and a worker that loads
+the task takes all those looks within one workflow task, for which Temporal gives it ten seconds."""
+
 
 def settle(draft: Draft, events: Iterable[Event] = ()) -> None:
     """Deliver these events and then the held ones, as far as the lifecycle allows; then fail the task if it stalled.
@@ -232,6 +236,11 @@ def _check(draft: Draft, transition: Transition) -> None:
         raise SkillError(
             f"the task ends, and asks for {transition.commands[0].id!r} all the same: nobody would wait for it; "
             "end when it has come back"
+        )
+    if (many := len(draft.pending) + len(transition.commands)) > MOST_OPEN:
+        raise SkillError(
+            f"{many:,} commands would be open at once, of {MOST_OPEN:,} at most; give `ctx.parallel` a `limit=`, or "
+            "wait for some before asking for more"
         )
     taken = {pending.command.id for pending in draft.pending.values()} | {wait.slot for wait in draft.waits}
     for command in transition.commands:

@@ -46,7 +46,7 @@ from refold.temporal.worker.logs import keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
-from refold.temporal.worker.sandbox import Sandbox, sandbox
+from refold.temporal.worker.sandboxed.sandbox import Sandbox, sandbox
 from refold.temporal.worker.short.ways import DURABILITY, durability_of, in_ledger, say
 from refold.temporal.worker.workflow import DEFINITION
 

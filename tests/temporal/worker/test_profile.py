@@ -10,8 +10,8 @@ import pytest
 
 from refold import DefinitionError
 from refold.temporal import Profile, workflow_for
-from refold.temporal.worker.immutable import is_immutable
 from refold.temporal.worker.profile import DEFAULT, FAST_RECOVERY
+from refold.temporal.worker.sandboxed.immutable import is_immutable
 from tests.faults import policy_skills
 from tests.faults.policy_skills import HASTY, Told
 

@@ -10,6 +10,7 @@ from temporalio.client import Client
 from temporalio.worker import Replayer
 
 from refold import Content, Status
+from refold.core.fold.delivery import MOST_OPEN
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from refold.temporal.worker import room
@@ -81,8 +82,8 @@ async def test_no_more_effects_are_open_than_there_is_room_for(
 @pytest.mark.sweep
 async def test_more_effects_at_once_than_temporal_takes(engine: TemporalEngine, plugin: RefoldPlugin) -> None:
     """
-    The server refuses the 2,001st open activity of a workflow, again and again.
+    The server refuses the 2,001st open activity of a workflow, again and again. A worker loads the task in time.
     """
-    opened, _ = await most_at_once(engine, plugin, 2_100, 10)
+    opened, _ = await most_at_once(engine, plugin, MOST_OPEN, 10)
 
     assert opened == room.MOST_AT_ONCE

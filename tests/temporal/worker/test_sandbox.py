@@ -22,10 +22,10 @@ import workflows.research_loop
 import workflows.research_loop_steps
 import workflows.research_loop_table
 from refold.temporal.recorded.reading import FromReplay
-from refold.temporal.worker import sharing
-from refold.temporal.worker.immutable import is_immutable
 from refold.temporal.worker.registry import workflows_of
-from refold.temporal.worker.sandbox import Sandbox, sandbox
+from refold.temporal.worker.sandboxed import sharing
+from refold.temporal.worker.sandboxed.immutable import is_immutable
+from refold.temporal.worker.sandboxed.sandbox import Sandbox, sandbox
 from refold.temporal.worker.workflow import SkillWorkflow
 
 SHIPPED = [

@@ -16,7 +16,7 @@ from temporalio.worker.workflow_sandbox._importer import Importer
 from temporalio.worker.workflow_sandbox._restrictions import RestrictedModule, RestrictionContext
 from temporalio.worker.workflow_sandbox._runner import _Instance
 
-from refold.temporal.worker.immutable import is_immutable
+from refold.temporal.worker.sandboxed.immutable import is_immutable
 
 _OVERRIDDEN = {
     "__init__": ("instance_details", "runner_class", "restrictions"),

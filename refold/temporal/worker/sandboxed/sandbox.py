@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SharingModules: Any = None
 with contextlib.suppress(ImportError):  # a release of the SDK whose sandbox is made in another way
-    from refold.temporal.worker.sharing import SharingModules
+    from refold.temporal.worker.sandboxed.sharing import SharingModules
 
 PASSED_THROUGH = (
     "refold",

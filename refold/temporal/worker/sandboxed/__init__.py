@@ -1,0 +1,1 @@
+"""The sandbox that skills run in, and what their tasks share there."""
