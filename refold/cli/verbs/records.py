@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from refold import temporal
+from refold.cli.application import imported
 from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.text.content import seconds_of
 from refold.cli.verb import Call, TaskId, add
@@ -258,9 +258,9 @@ def _hook(named: str) -> Hook:
     module, _, name = named.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise CallError(f"--hook {named} names no function: {error}; write `module:function`") from None
+        found = getattr(imported(module, f"module {module!r}"), name)
+    except (CallError, AttributeError) as error:
+        raise CallError(f"--hook {named} names no function: {error}; write `module:function`") from error
     finally:
         sys.path.remove(str(Path.cwd()))
     if not callable(found):
