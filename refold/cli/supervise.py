@@ -22,6 +22,9 @@ STEADY_S = 30.0  # a process that lived this long did not crash because of its a
 STOP_TIMEOUT_S = 10.0  # beyond the grace of the process
 LONGEST_LINE = 2**18  # bytes; a longer line is cut
 
+OF_THE_CODE = ("TEMPORAL_DEPLOYMENT_NAME", "TEMPORAL_WORKER_BUILD_ID")
+"""Settings of Temporal's that are no connection's."""
+
 
 class Supervised:
     """Keeps a process of `refold worker`, `serve` or `metrics` running while the `async with` block runs.
@@ -51,9 +54,9 @@ class Supervised:
             options: For the verb.
             say: Called with a line of text when a process crashes and when its successor is ready.
             grace_s: How long the process may take to finish what it does when it is stopped.
-            environment: Added to this process's.
+            environment: Added to this process's, without its connection to Temporal: the options name the server.
         """
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**_unconnected(), **(environment or {})}
         self._grace_s = grace_s
         self._command = [sys.executable, "-m", "refold.cli", verb, *options, "--json", "--with-parent"]
         self._named = "gateway" if verb == "serve" else verb
@@ -129,6 +132,14 @@ class Supervised:
             at = f", now at {told.get('page', told['url'])}, as its port is taken" if moved else ""
             self._say(f"the {self._named} is back, process {self.pid}{at}")
         self.ready.set()
+
+
+def _unconnected() -> dict[str, str]:
+    """This process's environment without a connection to Temporal: a development server answers no client that comes
+    with the key or certificate of another server."""
+    ours = os.environ.items()
+    kept = {name: value for name, value in ours if not name.startswith("TEMPORAL_") or name in OF_THE_CODE}
+    return {**kept, "TEMPORAL_CONFIG_FILE": os.devnull}
 
 
 async def _lines(output: StreamReader) -> AsyncIterator[str]:

@@ -101,7 +101,7 @@ async def dev(
     gateway that crashes is reported and started again. Ctrl-C or SIGTERM stops everything.
     """
     stop = stopped_by_signal()
-    space = namespace or "default"
+    space = namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
     seen = _ports(metrics)
     async with temporal.dev_server(
         port=port, ui=True, ui_port=ui_port, usual=(PORT, UI_PORT), db=db, namespace=space, log=log
