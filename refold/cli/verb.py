@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import join, quote
 from typing import Annotated, Any, Protocol
 
 import typer
@@ -59,6 +60,13 @@ class Connection:
     task_queue: str = QUEUE
     profile: str | None = None
 
+    @property
+    def options(self) -> str:
+        """What another command needs to use the same server, as people type it; its settings are that command's too."""
+        queue = None if self.task_queue == (os.environ.get("REFOLD_TASK_QUEUE") or QUEUE) else self.task_queue
+        given = {"address": self.address, "namespace": self.namespace, "task-queue": queue, "profile": self.profile}
+        return "".join(f" --{name} {quote(value)}" for name, value in given.items() if value is not None)
+
 
 Connect = Callable[[Connection], Awaitable[Engine]]
 
@@ -89,6 +97,10 @@ class Call:
     connection: Connection = field(default_factory=Connection)
     connect: Connect = over_temporal
     hint: str = ""
+
+    def again(self, *words: str) -> str:
+        """Another command for the same server, as people type it."""
+        return f"refold {join(words)}{self.connection.options}"
 
     async def engine(self) -> Engine:
         """Connect to the server."""

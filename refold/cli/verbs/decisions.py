@@ -137,7 +137,7 @@ async def _decide(
     vouched_by: str | None,
     wait: bool,
 ) -> int:
-    call.hint = f"`refold show {task_id}` tells how it stands"
+    call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
     before = await newest(engine, task_id) if wait else 0
     view = await engine.decide_together(
@@ -171,7 +171,7 @@ async def resolve(
     """Retry the blocked command of a task, or supply its result."""
     if retry == (outcome is not None):
         raise CallError("give one of --retry and --outcome JSON")
-    call.hint = f"`refold show {task_id}` tells how it stands"
+    call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
     before = await newest(engine, task_id) if wait else 0
     view = await engine.resolve(
@@ -195,7 +195,7 @@ async def recover(
 
     Its id is the old one with `.r1`; with `.r2` if that task failed too, and so on.
     """
-    call.hint = f"`refold show {task_id}` tells how it stands"
+    call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
     view = await engine.recover(task_id, by=by or getpass.getuser())
     return await shown(call, engine, view, wait=wait)
@@ -221,7 +221,7 @@ async def fork(
     fails at once as `DryRun`, and the journal lists the commands that the skill issued. A fork of an export runs in
     memory, with the skill in this folder, and its journal is printed: nothing else stays of it.
     """
-    call.hint = f"`refold journal {task_id}` lists its entries"
+    call.hint = f"`{call.again('journal', task_id)}` lists its entries"
     engine, original = await call.reader(task_id)
     view = await engine.fork(original, at=at, live=live, new_id=new_id, by=by or getpass.getuser())
     if isinstance(engine, ExportEngine):
@@ -297,7 +297,7 @@ def _blocked(call: Call, view: TaskView) -> int:
         else:
             call.out.say(Text(clean(view.task_id)).append("  ").append(clean(f"{one.command} (blocked)"), "yellow"))
             call.out.say(*indented(one.failure or ""))
-            call.out.say(*(f"  {line}" for line in ways_out(view)))
+            call.out.say(*(f"  {line}" for line in ways_out(view, call.connection.options)))
     return len(blocked)
 
 

@@ -65,7 +65,7 @@ async def show(
     if call.out.json:
         call.out.value(view)
     else:
-        call.out.say(*card(view, past=isinstance(engine, ExportEngine)))
+        call.out.say(*card(view, past=isinstance(engine, ExportEngine), options=call.connection.options))
 
 
 async def _summarized(call: Call, engine: Reader, view: TaskView) -> None:
@@ -106,7 +106,7 @@ async def list_(
         return
     found = [view async for view in views]
     if not found:
-        call.out.note("no tasks; `refold start SKILL TEXT` starts one")
+        call.out.note(f"no tasks; `{call.again('start', 'SKILL', 'TEXT')}` starts one")
         return
     call.out.say(*rows(found))
     if len(found) == limit:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -189,7 +188,7 @@ async def show(
     if call.out.json:
         call.out.value({**view.model_dump(mode="json"), "runs": [one.model_dump(mode="json") for one in runs]})
         return
-    call.out.say(*_card(view))
+    call.out.say(*_card(call, view))
     if runs:
         call.out.say("tasks", *_rows(runs))
 
@@ -242,7 +241,7 @@ def _print(call: Call, view: temporal.ScheduleView) -> None:
     if call.out.json:
         call.out.value(view)
     else:
-        call.out.say(*_card(view))
+        call.out.say(*_card(call, view))
 
 
 def _next(view: temporal.ScheduleView) -> str:
@@ -251,7 +250,7 @@ def _next(view: temporal.ScheduleView) -> str:
     return moment(view.next[0]) if view.next else "never"
 
 
-def _card(view: temporal.ScheduleView) -> Iterator[str]:
+def _card(call: Call, view: temporal.ScheduleView) -> Iterator[str]:
     yield f"{clean(view.id)}  {clean(view.skill)}"
     lines = {
         "when": view.times,
@@ -267,7 +266,7 @@ def _card(view: temporal.ScheduleView) -> Iterator[str]:
         if text:
             yield row(label, text)
     if view.paused:
-        yield row("to go on", f"refold schedule resume {quote(view.id)}")
+        yield row("to go on", call.again("schedule", "resume", view.id))
 
 
 def _left_out(view: temporal.ScheduleView) -> str:

@@ -133,6 +133,18 @@ def test_a_redacted_export_needs_the_server_to_verify(refold: Shell, export: Pat
     assert "says: [text of 12 characters]" in refold("journal", str(export)).out
 
 
+def test_the_command_that_compares_a_redacted_export_is_whole(refold: Shell, export: Path) -> None:
+    """
+    With its path in quotes, and the server that was named.
+    """
+    spaced = export.with_name("a file.jsonl")
+    refold("export", "t1", "-o", str(spaced), "--redact")
+
+    found = refold("journal", "--verify", str(spaced), "--namespace", "team")
+
+    assert f"`refold journal t1 --verify '{spaced}' --namespace team` compares them" in found.out
+
+
 def test_another_journal_is_told_apart(refold: Shell, export: Path) -> None:
     """
     The first entry that differs is named; or that the file holds another task, or more entries.
