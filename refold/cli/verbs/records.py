@@ -73,8 +73,8 @@ async def export(
     async with AsyncExitStack() as stack:
         lines = await stack.enter_async_context(aclosing(written(engine, task_id, wanted)))
         if out is None:
-            async for line in lines:
-                sys.stdout.write(line.decode())
+            async for line in lines:  # bytes, whatever the terminal's encoding is: the file's digests are of them
+                sys.stdout.buffer.write(line)
             sys.stdout.flush()
             return
         count = 0

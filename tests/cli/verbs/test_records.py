@@ -4,7 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from refold.cli.app import app
+from refold.cli.verb import Connection
+from refold.engine import Engine
 from refold.testing import FakeEngine
 from tests.cli.conftest import Shell
 from workflows.hello import Hello
@@ -30,6 +34,22 @@ def test_an_export_is_a_file_or_goes_to_stdout(refold: Shell, export: Path) -> N
     assert [next(iter(line)) for line in printed.lines][:4] == ["header", "task", "base", "entry"]
     assert refold("--json", "export", "t1").exit == 2  # options of a verb follow it
     assert refold("export", "t1", "-o", str(export), "--json").json["lines"] == len(printed.lines)
+
+
+def test_an_export_is_the_same_bytes_wherever_it_goes(refold: Shell, tmp_path: Path) -> None:
+    """
+    A terminal or a locale that is not UTF-8 would damage what anyone is to verify.
+    """
+    refold.start("research_loop", "Gezeiten \N{EM DASH} Grüße, 日本", "t1")
+    file = tmp_path / "t1.jsonl"
+    assert refold("export", "t1", "-o", str(file)).exit == 0
+
+    async def connect(_: Connection) -> Engine:
+        return refold.engine
+
+    for charset in ("latin-1", "ascii"):
+        printed = CliRunner(charset=charset).invoke(app, ["export", "t1"], obj=connect)
+        assert (printed.exit_code, printed.stdout_bytes) == (0, file.read_bytes())
 
 
 def test_an_export_goes_to_no_folder(refold: Shell, export: Path) -> None:
