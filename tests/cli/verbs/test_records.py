@@ -1,6 +1,7 @@
 """`refold export`, `refold journal --verify`, and the verbs that read an export in place of a task."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,28 @@ def test_an_export_is_the_same_bytes_wherever_it_goes(refold: Shell, tmp_path: P
     for charset in ("latin-1", "ascii"):
         printed = CliRunner(charset=charset).invoke(app, ["export", "t1"], obj=connect)
         assert (printed.exit_code, printed.stdout_bytes) == (0, file.read_bytes())
+
+
+def test_an_export_replaces_nothing_but_a_file(refold: Shell, export: Path) -> None:
+    """
+    A pipe gets the lines and stays, as a device does; a link stays too, and its file is written; `-` is stdout.
+    """
+    folder, whole = export.parent, export.read_bytes()
+    os.mkfifo(pipe := folder / "pipe")
+    (link := folder / "link.jsonl").symlink_to("linked.jsonl")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    assert refold("export", "t1", "-o", str(pipe)).exit == 0
+    assert refold("export", "t1", "-o", str(link)).exit == 0
+    assert refold("export", "t1", "-o", "-").out.encode() == whole
+
+    assert os.read(reader, len(whole) + 1) == whole
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert link.read_bytes() == whole
+    names = ["link.jsonl", "linked.jsonl", "pipe", "t1.jsonl"]
+    assert (sorted(one.name for one in folder.iterdir()), Path("-").exists()) == (names, False)
 
 
 def test_an_export_goes_to_no_folder(refold: Shell, export: Path) -> None:
