@@ -19,6 +19,7 @@ from pathlib import Path
 from refold.core.errors import InputRejected, RefoldError
 from refold.engine import TaskNotFound
 from refold.export.read import SUFFIX
+from refold.words.text import clean
 
 DONE, TASK_FAILED, WRONG_CALL, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "REFOLD_DEBUG"
@@ -61,8 +62,9 @@ def _file_of(error: TaskNotFound) -> str:
 
 def report(name: str, message: str, *, as_json: bool) -> None:
     """Print an error on stderr."""
-    as_json = as_json and AS_TEXT not in os.environ
-    line = json.dumps({"error": name, "message": message}, ensure_ascii=False) if as_json else f"error: {message}"
+    line = clean(f"error: {message}")
+    if as_json and AS_TEXT not in os.environ:
+        line = json.dumps({"error": name, "message": message}, ensure_ascii=False)
     sys.stderr.write(line + "\n")
 
 

@@ -9,7 +9,10 @@ from typer.testing import CliRunner
 
 from refold.cli.app import app
 from refold.cli.verb import Connection
+from refold.core.fold.journal import Entry
+from refold.digests import chained
 from refold.engine import Engine
+from refold.export.layout import Line, sealed
 from refold.testing import FakeEngine
 from tests.cli.conftest import Shell
 from workflows.hello import Hello
@@ -160,6 +163,28 @@ def test_a_damaged_export_exits_1_and_names_the_line(refold: Shell, export: Path
     assert found.out.startswith("damaged: line 2: its digest is ")
     assert refold("journal", "--verify", str(export), "--json").json["line"] == 2
     assert refold("show", str(export)).exit == 2
+
+
+def test_an_export_commands_no_terminal(refold: Shell, export: Path) -> None:
+    """
+    Its ids are whatever its maker wrote. What is printed of them has no escape sequence, in a result and in an error.
+    """
+    seal = before = b""
+    lines = []
+    for number, raw in enumerate(export.read_bytes().splitlines(keepends=True), 1):
+        line = Line.read(number, raw)
+        body = line.body.replace(b'"task_id":"t1"', b'"task_id":"t1\\u001b[2J"')
+        seal = sealed(seal, line.kind, body)
+        if line.kind == "entry":
+            before = chained(before, Entry.model_validate_json(body))
+        lines.append(Line(number, line.kind, body, before if line.kind == "entry" else seal).written())
+    export.write_bytes(b"".join(lines))
+
+    good, bad = refold("journal", "--verify", str(export)), refold("journal", "t1", "--verify", str(export))
+
+    assert (good.exit, bad.exit) == (0, 2)
+    assert good.out.startswith("t1\N{REPLACEMENT CHARACTER}[2J  research_loop")
+    assert "but t1\N{REPLACEMENT CHARACTER}[2J" in bad.err
 
 
 def test_a_redacted_export_needs_the_server_to_verify(refold: Shell, export: Path) -> None:
