@@ -6,10 +6,12 @@
 | 1    | the task failed, was rejected or canceled; what was checked has findings |
 | 2    | the call was wrong: its arguments, the task it names, the server, the code |
 | 130  | interrupted                                                              |
+| 141  | the reader of the output has closed it, as `head` does                   |
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -21,7 +23,7 @@ from refold.engine import TaskNotFound
 from refold.export.read import SUFFIX
 from refold.words.text import clean
 
-DONE, TASK_FAILED, WRONG_CALL, INTERRUPTED = 0, 1, 2, 130
+DONE, TASK_FAILED, WRONG_CALL, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 DEBUG = "REFOLD_DEBUG"
 AS_TEXT = "_REFOLD_ERRORS_AS_TEXT"
 """Set by `refold dev` without --json for the processes that it starts with --json: its terminal shows their errors."""
@@ -50,6 +52,8 @@ def explain(error: Exception, hint: str = "") -> tuple[str, str]:
         return name, f"{error}. {file!r} is a file: {_OF_FILES}"
     if isinstance(error, RefoldError | CallError):
         return name, str(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return name, f"{error.filename or 'the output'} cannot be written: {error.strerror}"
     text = str(error) or "no message"
     return name, f"refold met an error of its own: {name}: {text}; {DEBUG}=1 shows where"
 

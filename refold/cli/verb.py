@@ -4,6 +4,7 @@ errors."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import sys
@@ -187,8 +188,9 @@ def _finish(call: Call, run: Verb, given: dict[str, Any]) -> int:
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever went wrong, people get a sentence and programs an object
-        call.out.end_line()
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # if it is the output that cannot be written
+            call.out.end_line()
+            sys.stdout.flush()
         if debugging():
             show_traceback(error)
         report(*explain(error, call.hint), as_json=call.out.json)
