@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from refold.cli.errors import DONE, TASK_FAILED, CallError
+from refold.cli.person import caller
 from refold.cli.text.entries import Story
 from refold.cli.text.views import FAILED, asked, brief, ways_out
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
@@ -140,9 +140,7 @@ async def _decide(
     call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
     before = await newest(engine, task_id) if wait else 0
-    view = await engine.decide_together(
-        task_id, decisions, approver=approver or getpass.getuser(), vouched_by=vouched_by
-    )
+    view = await engine.decide_together(task_id, decisions, approver=caller(approver), vouched_by=vouched_by)
     if view.late:
         call.out.note("recorded, but too late: the task had failed already, and goes on as another one")
     return await shown(call, engine, view, wait=wait, after=before)
@@ -179,7 +177,7 @@ async def resolve(
         retry=retry,
         outcome=None if outcome is None else _json(outcome),
         invocation_id=command,
-        by=by or getpass.getuser(),
+        by=caller(by),
         comment=comment,
     )
     return await shown(call, engine, view, wait=wait, after=before)
@@ -197,7 +195,7 @@ async def recover(
     """
     call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
-    view = await engine.recover(task_id, by=by or getpass.getuser())
+    view = await engine.recover(task_id, by=caller(by))
     return await shown(call, engine, view, wait=wait)
 
 
@@ -223,7 +221,7 @@ async def fork(
     """
     call.hint = f"`{call.again('journal', task_id)}` lists its entries"
     engine, original = await call.reader(task_id)
-    view = await engine.fork(original, at=at, live=live, new_id=new_id, by=by or getpass.getuser())
+    view = await engine.fork(original, at=at, live=live, new_id=new_id, by=caller(by))
     if isinstance(engine, ExportEngine):
         story = Story(call.out)
         async for entry in engine.journal(view.task_id):

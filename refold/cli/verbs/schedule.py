@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 
 from refold import temporal
 from refold.cli.errors import CallError
+from refold.cli.person import caller
 from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.table import aligned, row
 from refold.cli.text.views import moment
@@ -149,7 +149,7 @@ async def create(
         timing,
         owner=owner,
         context=context,
-        started_by=started_by or getpass.getuser(),
+        started_by=caller(started_by),
         stream=stream,
         paused=paused,
         pause_on_failure=pause_on_failure,
@@ -195,12 +195,12 @@ async def show(
 
 async def pause(call: Call, schedule_id: Id, note: Note = "") -> None:
     """Start no more tasks, until `refold schedule resume`. Open tasks go on."""
-    _print(call, await (await _schedules(call)).pause(schedule_id, note or f"paused by {getpass.getuser()}"))
+    _print(call, await (await _schedules(call)).pause(schedule_id, note or f"paused by {caller()}"))
 
 
 async def resume(call: Call, schedule_id: Id, note: Note = "") -> None:
     """Start tasks again. What was due meanwhile is left out."""
-    _print(call, await (await _schedules(call)).resume(schedule_id, note or f"resumed by {getpass.getuser()}"))
+    _print(call, await (await _schedules(call)).resume(schedule_id, note or f"resumed by {caller()}"))
 
 
 async def run_(call: Call, schedule_id: Id, wait: Wait = False) -> int:

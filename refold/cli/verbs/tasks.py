@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from datetime import timedelta
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from refold.cli.errors import DONE, CallError
 from refold.cli.files import Files
+from refold.cli.person import caller
 from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.views import FAILED
 from refold.cli.verb import Call, TaskId, add
@@ -104,7 +104,7 @@ async def start(
         stream=stream,
         owner=owner,
         previous=previous,
-        started_by=started_by or getpass.getuser(),
+        started_by=caller(started_by),
         hold=hold,
         start_delay=None if delay is None else timedelta(seconds=seconds_of(delay)),
         batch=batch,
@@ -134,7 +134,7 @@ async def release(
     """
     call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
-    view = await engine.release(task_id, by=by or getpass.getuser())
+    view = await engine.release(task_id, by=caller(by))
     if wait:
         view = await settled(call, engine, task_id, after=0)
     return report(call, view)
