@@ -49,6 +49,7 @@ TaskOrFile = Annotated[
     ),
 ]
 QUEUE = "refold"
+MOST_PORT = 65535
 CODEC_ENV = "REFOLD_CODEC"  # as `refold.temporal.data.codec` has it, which loads Temporal's SDK
 
 

@@ -20,7 +20,7 @@ from refold.callbacks.address import KEY, URL
 from refold.cli.errors import AS_TEXT, DONE, WRONG_CALL, CallError
 from refold.cli.supervise import Supervised
 from refold.cli.text.views import filled
-from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
+from refold.cli.verb import MOST_PORT, QUEUE, Call, Namespace, TaskQueue, add
 from refold.cli.verbs.code import Modules
 from refold.cli.verbs.processes.serve import PORT as A2A_PORT
 from refold.cli.verbs.processes.worker import LogJson, Mcp, Model, NoSandbox, Recovery, stopped_by_signal
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 GRACE_S = 5.0
 """How long the worker's running effects may take to finish when `refold dev` is stopped, in seconds."""
-
-
-MOST_PORT = 65535
 
 PAGE_SECRET = "REFOLD_PAGE_SECRET"
 
