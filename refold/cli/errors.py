@@ -17,6 +17,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from shlex import quote
 
 from refold.core.errors import InputRejected, RefoldError
 from refold.engine import TaskNotFound
@@ -48,8 +49,8 @@ def explain(error: Exception, hint: str = "") -> tuple[str, str]:
     name = type(error).__name__
     if isinstance(error, InputRejected) and hint:
         return name, f"{error}; {hint}"
-    if isinstance(error, TaskNotFound) and (file := _file_of(error)):
-        return name, f"{error}. {file!r} is a file: {_OF_FILES}"
+    if isinstance(error, TaskNotFound):
+        return name, f"{error}{_of_file(getattr(error, 'task_id', ''))}"
     if isinstance(error, RefoldError | CallError):
         return name, str(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -58,10 +59,13 @@ def explain(error: Exception, hint: str = "") -> tuple[str, str]:
     return name, f"refold met an error of its own: {name}: {text}; {DEBUG}=1 shows where"
 
 
-def _file_of(error: TaskNotFound) -> str:
-    """The file that was named in a task's place; empty if there is none."""
-    named = getattr(error, "task_id", "")
-    return named if SUFFIX in named and Path(named).is_file() else ""
+def _of_file(named: str) -> str:
+    """What else to say where no task has this name, and it could be a file's."""
+    if SUFFIX in named and Path(named).is_file():
+        return f". {named!r} is a file: {_OF_FILES}"
+    if named.endswith(SUFFIX):
+        return f", and no such file; `refold export TASK -o {quote(named)}` writes one"
+    return ""
 
 
 def report(name: str, message: str, *, as_json: bool) -> None:

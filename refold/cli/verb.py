@@ -22,7 +22,7 @@ from refold.cli.errors import DONE, WRONG_CALL, debugging, explain, report, show
 from refold.cli.text.output import Output
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
-from refold.engine import Build, Engine, OffspringView, TaskView
+from refold.engine import Build, Engine, NotConnected, OffspringView, TaskView
 from refold.export.engine import ExportEngine
 from refold.export.read import SUFFIX
 from refold.record import Explanation
@@ -112,12 +112,21 @@ class Call:
         """What a task is read from, and the task's id: the server; or an export, if its file stands for the task.
 
         Raises:
-            ExportError: There is no such file, or it is damaged.
+            ExportError: The file is damaged.
         """
-        if not task.endswith(SUFFIX):
-            return await self.engine(), task
+        if not _is_there(task):
+            try:
+                return await self.engine(), task
+            except NotConnected as error:
+                if task.endswith(SUFFIX):
+                    raise NotConnected(f"{error}; and there is no file {task!r}") from None
+                raise
         exported = ExportEngine.of(Path(task), lambda: application([]).skills)
         return exported, exported.task_id
+
+
+def _is_there(export: str) -> bool:
+    return export.endswith(SUFFIX) and Path(export).exists()
 
 
 class Reader(Protocol):

@@ -11,7 +11,7 @@ from refold.cli.app import app
 from refold.cli.verb import Connection
 from refold.core.fold.journal import Entry
 from refold.digests import chained
-from refold.engine import Engine
+from refold.engine import Engine, NotConnected
 from refold.export.layout import Line, sealed
 from refold.testing import FakeEngine
 from tests.cli.conftest import Shell
@@ -106,6 +106,20 @@ def test_the_verbs_read_a_file_in_place_of_a_task(refold: Shell, export: Path) -
     there, here = refold("show", "t1", "--json").json, refold("show", str(export), "--json").json
     assert here == {**there, "note": "as it was exported"}
     assert "no contract" in refold("explain", str(export), "text").err
+
+
+def test_a_task_may_be_called_as_a_file_could_be(refold: Shell) -> None:
+    """
+    Where there is no such file, the name is the task's; without a server nobody knows, and the error says both.
+    """
+    refold.start("hello", "Ada", "t1.jsonl")
+
+    async def away(_: Connection) -> Engine:
+        raise NotConnected("no Temporal server answers")
+
+    assert refold("show", "t1.jsonl").out.startswith("t1.jsonl  hello\n")
+    lost = CliRunner().invoke(app, ["show", "t1.jsonl"], obj=away)
+    assert lost.stderr == "error: no Temporal server answers; and there is no file 't1.jsonl'\n"
 
 
 def test_a_file_is_only_read(refold: Shell, tmp_path: Path) -> None:
