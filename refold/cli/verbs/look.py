@@ -51,6 +51,9 @@ async def show(
     """
     engine, task_id = await call.reader(task_id)
     view = await engine.look(task_id)
+    if save_to is not None:
+        for path in save(view.artifacts, save_to):
+            call.out.note(f"saved {path}")
     if summary:
         await _summarized(call, engine, view)
         return
@@ -59,9 +62,6 @@ async def show(
     if isinstance(engine, temporal.TemporalEngine):
         more["schedule"] = await engine.schedules.of(task_id)
     view = view.model_copy(update=more)
-    if save_to is not None:
-        for path in save(view.artifacts, save_to):
-            call.out.note(f"saved {path}")
     if call.out.json:
         call.out.value(view)
     else:
