@@ -866,7 +866,7 @@ def decision_of(
     return checked(
         DecisionMade,
         gate=gate,
-        digest=said.digest or shown,
+        digest=shown if said.digest is None else said.digest,
         decision="approved" if said.approved else "denied",
         approver=approver,
         asserted_by=vouched_by,

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from refold.cli.errors import INTERRUPTED, WRONG_CALL, report
+from refold.cli.errors import DONE, INTERRUPTED, UNREAD, WRONG_CALL, explain, report
 from refold.cli.verbs import (
     code,
     decisions,
@@ -134,19 +134,33 @@ def _usage(error: typer.TyperException, verb: str) -> str:
     return f"{message.rstrip('.')}; `{path} --help` shows how it is called{text}"
 
 
+def _code() -> Any:
+    """Run the command line of this process, and write all of its output; returns the exit code."""
+    code: Any = DONE
+    try:
+        try:
+            app()
+        except SystemExit as end:
+            if isinstance(end.__context__, BrokenPipeError):  # the libraries that print exit with 1
+                return UNREAD
+            code = end.code
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return code or UNREAD
+    except OSError as error:
+        report(*explain(error), as_json="--json" in sys.argv)
+        return WRONG_CALL
+    return code
+
+
 def main() -> None:
     """Run the command line of this process."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # its caller has closed it
             setattr(sys, name, Path(os.devnull).open("r+", encoding="utf-8"))  # noqa: SIM115 - until the process ends
-    code: Any = 0
-    try:
-        app()
-    except SystemExit as end:
-        code = end.code
-    with contextlib.suppress(BrokenPipeError):  # the reader of our output has closed it, as `head` does
-        sys.stdout.flush()
-    sys.stderr.flush()
+    code = _code()
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
     if (tracing := sys.modules.get("refold.temporal.tracing")) is not None:
         tracing.flush()
     # Not sys.exit: threads of the Temporal SDK may still be on their way out of Python, which then aborts (exit 134).

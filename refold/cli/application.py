@@ -78,16 +78,31 @@ def quiet_stdout() -> Iterator[None]:
         yield
 
 
+def imported(name: str, called: str) -> ModuleType:
+    """Import a module of the application.
+
+    Args:
+        name: The module's, with dots.
+        called: What an error calls it.
+
+    Raises:
+        CallError: It cannot be imported.
+        DefinitionError: A skill or tool is defined wrongly.
+    """
+    try:
+        with quiet_stdout():
+            return importlib.import_module(name)
+    except RefoldError:
+        raise
+    # A script that calls sys.exit() when it is imported would end the verb, with an exit code that says "done".
+    except (Exception, SystemExit) as error:
+        raise CallError(f"{called} cannot be imported: {type(error).__name__}: {error}") from error
+
+
 def _imported(source: Source) -> ModuleType:
     if str(source.root) not in sys.path:
         sys.path.insert(0, str(source.root))
-    try:
-        with quiet_stdout():
-            return importlib.import_module(source.name)
-    except RefoldError:
-        raise
-    except Exception as error:
-        raise CallError(f"{source.file} cannot be imported: {type(error).__name__}: {error}") from error
+    return imported(source.name, str(source.file))
 
 
 def _is_here(folder: Path, name: str) -> bool:

@@ -6,21 +6,25 @@
 | 1    | the task failed, was rejected or canceled; what was checked has findings |
 | 2    | the call was wrong: its arguments, the task it names, the server, the code |
 | 130  | interrupted                                                              |
+| 141  | the reader of the output has closed it, as `head` does                   |
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
 import traceback
 from pathlib import Path
+from shlex import quote
 
 from refold.core.errors import InputRejected, RefoldError
 from refold.engine import TaskNotFound
 from refold.export.read import SUFFIX
+from refold.words.text import clean
 
-DONE, TASK_FAILED, WRONG_CALL, INTERRUPTED = 0, 1, 2, 130
+DONE, TASK_FAILED, WRONG_CALL, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 DEBUG = "REFOLD_DEBUG"
 AS_TEXT = "_REFOLD_ERRORS_AS_TEXT"
 """Set by `refold dev` without --json for the processes that it starts with --json: its terminal shows their errors."""
@@ -45,24 +49,30 @@ def explain(error: Exception, hint: str = "") -> tuple[str, str]:
     name = type(error).__name__
     if isinstance(error, InputRejected) and hint:
         return name, f"{error}; {hint}"
-    if isinstance(error, TaskNotFound) and (file := _file_of(error)):
-        return name, f"{error}. {file!r} is a file: {_OF_FILES}"
+    if isinstance(error, TaskNotFound):
+        return name, f"{error}{_of_file(getattr(error, 'task_id', ''))}"
     if isinstance(error, RefoldError | CallError):
         return name, str(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return name, f"{error.filename or 'the output'} cannot be written: {error.strerror}"
     text = str(error) or "no message"
     return name, f"refold met an error of its own: {name}: {text}; {DEBUG}=1 shows where"
 
 
-def _file_of(error: TaskNotFound) -> str:
-    """The file that was named in a task's place; empty if there is none."""
-    named = getattr(error, "task_id", "")
-    return named if SUFFIX in named and Path(named).is_file() else ""
+def _of_file(named: str) -> str:
+    """What else to say where no task has this name, and it could be a file's."""
+    if SUFFIX in named and Path(named).is_file():
+        return f". {named!r} is a file: {_OF_FILES}"
+    if named.endswith(SUFFIX):
+        return f", and no such file; `refold export TASK -o {quote(named)}` writes one"
+    return ""
 
 
 def report(name: str, message: str, *, as_json: bool) -> None:
     """Print an error on stderr."""
-    as_json = as_json and AS_TEXT not in os.environ
-    line = json.dumps({"error": name, "message": message}, ensure_ascii=False) if as_json else f"error: {message}"
+    line = clean(f"error: {message}")
+    if as_json and AS_TEXT not in os.environ:
+        line = json.dumps({"error": name, "message": message}, ensure_ascii=False)
     sys.stderr.write(line + "\n")
 
 

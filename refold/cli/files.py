@@ -56,7 +56,10 @@ def _part(file: str) -> Part:
     place, media_type = (typed[1], typed[2]) if typed else (file, None)
     if _ADDRESS.fullmatch(place):
         return Part(url=place, media_type=media_type)
-    path = Path(place).expanduser()
+    try:
+        path = Path(place).expanduser()
+    except RuntimeError as error:  # nobody has this home
+        raise CallError(f"--file {place!r} cannot be read: {error}") from None
     kind = media_type or mimetypes.guess_type(path.name)[0]
     try:
         if path.is_file() and path.stat().st_size > MOST_BYTES:
@@ -71,7 +74,8 @@ def _part(file: str) -> Part:
         raise CallError(f"--file {place!r} is empty")
     if kind is None:
         raise CallError(f"--file {place!r}: its name does not say its type; write --file '{place};type=text/plain'")
-    return Part(raw=data, filename=path.name, media_type=kind)
+    # A file system takes names that are no UTF-8.
+    return Part(raw=data, filename=path.name.encode(errors="replace").decode(), media_type=kind)
 
 
 def files_of(artifacts: Sequence[ArtifactView]) -> Iterator[Part]:

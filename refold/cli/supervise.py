@@ -8,8 +8,9 @@ import os
 import signal
 import sys
 import time
+from asyncio import StreamReader
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +20,10 @@ FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 10.0
 STEADY_S = 30.0  # a process that lived this long did not crash because of its arguments
 STOP_TIMEOUT_S = 10.0  # beyond the grace of the process
+LONGEST_LINE = 2**18  # bytes; a longer line is cut
+
+OF_THE_CODE = ("TEMPORAL_DEPLOYMENT_NAME", "TEMPORAL_WORKER_BUILD_ID")
+"""Settings of Temporal's that are no connection's."""
 
 
 class Supervised:
@@ -49,9 +54,9 @@ class Supervised:
             options: For the verb.
             say: Called with a line of text when a process crashes and when its successor is ready.
             grace_s: How long the process may take to finish what it does when it is stopped.
-            environment: Added to this process's.
+            environment: Added to this process's, without its connection to Temporal: the options name the server.
         """
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**_unconnected(), **(environment or {})}
         self._grace_s = grace_s
         self._command = [sys.executable, "-m", "refold.cli", verb, *options, "--json", "--with-parent"]
         self._named = "gateway" if verb == "serve" else verb
@@ -83,12 +88,20 @@ class Supervised:
                 await self._process.wait()
 
     async def _keep_running(self) -> None:
+        try:
+            await self._run_again_and_again()
+        except Exception as error:
+            self._say(f"the {self._named} cannot be kept running: {type(error).__name__}: {error}")
+            raise
+        finally:
+            self.gave_up.set()
+
+    async def _run_again_and_again(self) -> None:
         wait = FIRST_WAIT_S
         while True:
             began = time.monotonic()
             code = await self._run_once()
             if code == WRONG_CALL and not self.ready.is_set():
-                self.gave_up.set()
                 return
             wait = FIRST_WAIT_S if time.monotonic() - began > STEADY_S else wait
             self._say(f"the {self._named} {_how(code)}; starting it again")
@@ -102,8 +115,8 @@ class Supervised:
             *self._command, stdin=PIPE, stdout=PIPE, start_new_session=True, env=self._environment
         )
         assert self._process.stdout is not None
-        async for line in self._process.stdout:
-            self._heard(line.decode(errors="replace").rstrip("\n"))
+        async for line in _lines(self._process.stdout):
+            self._heard(line)
         code = await self._process.wait()
         self.pid = None
         return code
@@ -119,6 +132,31 @@ class Supervised:
             at = f", now at {told.get('page', told['url'])}, as its port is taken" if moved else ""
             self._say(f"the {self._named} is back, process {self.pid}{at}")
         self.ready.set()
+
+
+def _unconnected() -> dict[str, str]:
+    """This process's environment without a connection to Temporal: a development server answers no client that comes
+    with the key or certificate of another server."""
+    ours = os.environ.items()
+    kept = {name: value for name, value in ours if not name.startswith("TEMPORAL_") or name in OF_THE_CODE}
+    return {**kept, "TEMPORAL_CONFIG_FILE": os.devnull}
+
+
+async def _lines(output: StreamReader) -> AsyncIterator[str]:
+    """The lines of a process's output. The reader's own lines end with an error at one that is too long for it, and
+    then nothing is read any more: the process would wait for ever to write."""
+    begun = b""
+    while chunk := await output.read(LONGEST_LINE):
+        *lines, begun = (begun + chunk).split(b"\n")
+        for line in lines:
+            yield _decoded(line)
+        begun = begun[: LONGEST_LINE + 1]
+    if begun:
+        yield _decoded(begun)
+
+
+def _decoded(line: bytes) -> str:
+    return line[:LONGEST_LINE].decode(errors="replace") + ("…" if len(line) > LONGEST_LINE else "")
 
 
 def _ready_line(line: str) -> dict[str, Any] | None:

@@ -4,12 +4,14 @@ errors."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import join, quote
 from typing import Annotated, Any, Protocol
 
 import typer
@@ -20,7 +22,7 @@ from refold.cli.errors import DONE, WRONG_CALL, debugging, explain, report, show
 from refold.cli.text.output import Output
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
-from refold.engine import Build, Engine, OffspringView, TaskView
+from refold.engine import Build, Engine, NotConnected, OffspringView, TaskView
 from refold.export.engine import ExportEngine
 from refold.export.read import SUFFIX
 from refold.record import Explanation
@@ -47,6 +49,7 @@ TaskOrFile = Annotated[
     ),
 ]
 QUEUE = "refold"
+MOST_PORT = 65535
 CODEC_ENV = "REFOLD_CODEC"  # as `refold.temporal.data.codec` has it, which loads Temporal's SDK
 
 
@@ -58,6 +61,13 @@ class Connection:
     namespace: str | None = None
     task_queue: str = QUEUE
     profile: str | None = None
+
+    @property
+    def options(self) -> str:
+        """What another command needs to use the same server, as people type it; its settings are that command's too."""
+        queue = None if self.task_queue == (os.environ.get("REFOLD_TASK_QUEUE") or QUEUE) else self.task_queue
+        given = {"address": self.address, "namespace": self.namespace, "task-queue": queue, "profile": self.profile}
+        return "".join(f" --{name} {quote(value)}" for name, value in given.items() if value is not None)
 
 
 Connect = Callable[[Connection], Awaitable[Engine]]
@@ -90,6 +100,10 @@ class Call:
     connect: Connect = over_temporal
     hint: str = ""
 
+    def again(self, *words: str) -> str:
+        """Another command for the same server, as people type it."""
+        return f"refold {join(words)}{self.connection.options}"
+
     async def engine(self) -> Engine:
         """Connect to the server."""
         return await self.connect(self.connection)
@@ -98,12 +112,21 @@ class Call:
         """What a task is read from, and the task's id: the server; or an export, if its file stands for the task.
 
         Raises:
-            ExportError: There is no such file, or it is damaged.
+            ExportError: The file is damaged.
         """
-        if not task.endswith(SUFFIX):
-            return await self.engine(), task
+        if not _is_there(task):
+            try:
+                return await self.engine(), task
+            except NotConnected as error:
+                if task.endswith(SUFFIX):
+                    raise NotConnected(f"{error}; and there is no file {task!r}") from None
+                raise
         exported = ExportEngine.of(Path(task), lambda: application([]).skills)
         return exported, exported.task_id
+
+
+def _is_there(export: str) -> bool:
+    return export.endswith(SUFFIX) and Path(export).exists()
 
 
 class Reader(Protocol):
@@ -175,8 +198,9 @@ def _finish(call: Call, run: Verb, given: dict[str, Any]) -> int:
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever went wrong, people get a sentence and programs an object
-        call.out.end_line()
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # if it is the output that cannot be written
+            call.out.end_line()
+            sys.stdout.flush()
         if debugging():
             show_traceback(error)
         report(*explain(error, call.hint), as_json=call.out.json)

@@ -49,9 +49,10 @@ async def verified(call: Call, file: Path, task_id: str | None) -> int:
     if task_id is not None:
         lines_.append(problem or f"the entries of {task_id} are those of the server")
     elif not found.whole:
+        compare = call.again("journal", found.tasks[0].task_id, "--verify", str(file))
         problem = (
             "redacted: the file is as it was written, and the digests of its entries cannot be checked without the "
-            f"entries; `refold journal {found.tasks[0].task_id} --verify {file}` compares them with the server's"
+            f"entries; `{compare}` compares them with the server's"
         )
         lines_.append(problem)
     _say(call, file, found, lines_, problem=problem)

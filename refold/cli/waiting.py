@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from shlex import quote
 from typing import Annotated
 
 import typer
@@ -46,7 +45,7 @@ async def settled(call: Call, engine: Engine, task_id: str, *, after: int) -> Ta
             with contextlib.suppress(NoWorker):  # gone since; it is waited for again
                 return await engine.look(task_id)
     except asyncio.CancelledError:  # by Ctrl-C
-        call.out.note(f"interrupted; the task goes on: refold watch {quote(task_id)}")
+        call.out.note(f"interrupted; the task goes on: {call.again('watch', task_id)}")
         raise
 
 
@@ -101,12 +100,12 @@ def tell_blocked(call: Call, task_id: str, entry: Entry) -> None:
     """Say on stderr what an operator can do for a task that is blocked, and goes on once its dependency answers."""
     if entry.moves and entry.moves[-1].to_state is TaskState.BLOCKED and entry.backoffs:
         call.out.note(f"blocked until the dependency answers: {entry.note}")
-        call.out.note(f"next: refold resolve {quote(task_id)} --retry    # to retry it now")
+        call.out.note(f"next: {call.again('resolve', task_id, '--retry')}    # to retry it now")
 
 
 def tell_next(call: Call, view: TaskView) -> None:
     """Print on stderr what a person types next."""
-    for line in ways_out(view):
+    for line in ways_out(view, call.connection.options):
         call.out.note(f"next: {line}")
 
 

@@ -115,7 +115,7 @@ class Projection:
             if url.get_backend_name() not in ("sqlite", "postgresql"):
                 raise DefinitionError(url.get_backend_name(), ["name a file, or postgresql://…"], what="projection")
             self._engine = create_engine(url, pool_pre_ping=True)
-        except (ArgumentError, NoSuchModuleError):
+        except (ArgumentError, NoSuchModuleError, ValueError):  # a port that is no number is a ValueError
             raise DefinitionError(
                 "", ["it is no database URL; name a file, or postgresql://…"], what="projection"
             ) from None

@@ -848,10 +848,10 @@ def _gate(task: Snapshot, named: str | None, digest: str | None) -> tuple[str, s
     gates = [(wait, wait.ask) for wait in task.open_waits if isinstance(wait.ask, AskApproval)]
     met = [(wait, ask) for wait, ask in gates if named in (None, wait.gate, wait.slot)]
     if len(met) == 1:
-        return met[0][0].gate, digest or met[0][1].digest
+        return met[0][0].gate, met[0][1].digest if digest is None else digest
     grace = task.grace
     if grace is not None and named in (None, grace.gate):
-        return grace.gate, digest or grace.digest
+        return grace.gate, grace.digest if digest is None else digest
     if not met and named is not None and digest is not None:
         return named, digest  # the task itself knows why it refuses
     listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait, _ in gates) or "none"

@@ -14,12 +14,16 @@ def json_value(text: str | bytes) -> JsonValue:
     """The value of a JSON text.
 
     Raises:
-        ValueError: It is no JSON, or holds what a task could not write again: `NaN`, or a number out of range.
+        ValueError: It is no JSON, or holds what a task could not write again: `NaN`, a number out of range, or half of
+            a surrogate pair.
     """
     try:
         value: JsonValue = json.loads(text, parse_constant=_refuse, parse_float=_number)
+        json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("a text in it has half of a surrogate pair, which is no character") from None
     return value
 
 

@@ -1,14 +1,17 @@
 """The command as a whole: its help and its version."""
 
 import importlib.metadata
+import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Shell
 
+ROOT = Path(__file__).parents[2]
 VERBS = [
     "dev", "worker", "serve", "metrics", "codec", "start", "release", "answer", "cancel", "inbox", "approve", "deny",
     "resolve", "recover", "fork", "show", "list", "cost", "watch", "journal", "at", "explain", "export", "purge",
@@ -99,6 +102,37 @@ def test_closed_streams_are_no_error(closed: str) -> None:
     done = subprocess.run(["sh", "-c", f"{command} {closed}"], capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+PRINTING = [["--version"], ["--help"], ["graph", "hello"], ["graph", "hello", "--json"]]
+
+
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_output_that_nobody_reads_any_more_is_no_failed_task(words: list[str]) -> None:
+    """
+    `refold … | head` ends as a shell's own commands do, and quietly; 1 would say that a task failed.
+    """
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer) as closed:
+        command = [sys.executable, "-m", "refold.cli", *words]
+        done = subprocess.run(command, cwd=ROOT, stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_output_that_cannot_be_written_is_an_error_of_one_line(words: list[str]) -> None:
+    """
+    A full disk has its sentence, and no traceback.
+    """
+    command = [sys.executable, "-m", "refold.cli", *words]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+    assert b"cannot be written: No space left on device" in done.stderr
 
 
 def test_the_version_is_the_packages(refold: Shell) -> None:

@@ -58,6 +58,25 @@ def test_a_file_that_cannot_be_sent_is_refused(tmp_path: Path, name: str, said: 
     assert said in str(caught.value)
 
 
+def test_a_home_that_nobody_has_is_refused() -> None:
+    """
+    As a folder that is not there.
+    """
+    with pytest.raises(CallError, match=r"--file '~nobody_x/f\.png' cannot be read"):
+        parts_of(["~nobody_x/f.png"])
+
+
+def test_a_files_name_is_sent_as_far_as_it_is_text(tmp_path: Path) -> None:
+    """
+    A file system takes bytes that are no UTF-8; no task could write them.
+    """
+    (tmp_path / "a\udcff.txt").write_text("x")
+
+    (part,) = parts_of([str(tmp_path / "a\udcff.txt")])
+
+    assert part.filename == "a?.txt"
+
+
 def test_files_are_too_large_together(tmp_path: Path) -> None:
     """
     What is bounded is the message.

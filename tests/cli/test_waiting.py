@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from refold import Content, UserMessage
 from refold.cli import waiting
 from refold.cli.text.output import Output
+from refold.cli.verb import Call
 from refold.core.fold.journal import Entry
 from refold.engine import NoWorker
 from refold.testing import FakeEngine
@@ -52,7 +52,7 @@ async def test_a_watch_waits_for_a_worker(capsys: pytest.CaptureFixture[str], mo
     Also one that was killed before its first answer; what is waited for is said once.
     """
     monkeypatch.setattr(waiting, "ASK_AGAIN_S", 0.0)
-    call: Any = SimpleNamespace(out=Output(json=False))
+    call = Call(Output(json=False))
     engine = LateWorker([])
 
     assert [one async for one in waiting.patiently(call, engine, "T", after=0)] == [ENTRY]
@@ -64,7 +64,7 @@ async def test_an_interrupted_wait_says_that_the_task_goes_on(capsys: pytest.Cap
     """
     Ctrl-C ends the wait alone, and the way back to the task is named.
     """
-    call: Any = SimpleNamespace(out=Output(json=False))
+    call = Call(Output(json=False))
     engine = NoNews()
     waits = asyncio.create_task(waiting.settled(call, engine, "T", after=0))
     await engine.watched.wait()

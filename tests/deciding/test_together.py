@@ -21,7 +21,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.waits import Wait
 from refold.deciding.together import refused
-from refold.engine import Decision
+from refold.engine import Decision, decision_of
 from refold.testing import FakeEngine, calls
 from refold.testing.play import START
 from tests.agent.shop import TOOLS, shop
@@ -248,6 +248,16 @@ async def test_an_engine_takes_all_or_none() -> None:
         (g1.gate, "approved", ""),
         (g2.gate, "denied", "too dear"),
     ]
+
+
+@pytest.mark.parametrize(("given", "taken"), [(None, "now"), ("", ""), ("then", "then")])
+def test_only_a_decision_without_a_digest_is_for_what_the_gate_shows_now(given: str | None, taken: str) -> None:
+    """
+    An empty digest is a digest that no gate has: the task refuses it.
+    """
+    said = Decision(gate="t/1.1", approved=True, digest=given)
+
+    assert decision_of(said, "t/1.1", "now", approver="ada", vouched_by=None).digest == taken
 
 
 async def test_the_calls_of_one_turn_of_an_agent_are_decided_together() -> None:

@@ -484,7 +484,16 @@ def test_a_rebuilt_table_tells_nobody_twice(file: Path) -> None:
     assert [one.to_state for one in heard] == [TaskState.RUNNING, TaskState.PAUSED]
 
 
-@pytest.mark.parametrize("named", ["mysql://u:hunter2@h/d", "postgres://u:hunter2@h/d", "nonsense://", "http://x"])
+@pytest.mark.parametrize(
+    "named",
+    [
+        "mysql://u:hunter2@h/d",
+        "postgres://u:hunter2@h/d",
+        "nonsense://",
+        "http://x",
+        "postgresql://u:hunter2@h:x/d",
+    ],
+)
 def test_another_database_is_refused(named: str) -> None:
     """
     In words, before anything is written; the words quote no password.

@@ -114,6 +114,7 @@ async def test_nobody_else_can_answer(engine: FakeEngine, http: httpx2.AsyncClie
         pytest.param(b"[" * 200_000, "application/json", 400, "cannot be read", id="deep"),
         (b'{"amount_cents": NaN}', "application/json", 400, "NaN is not in JSON"),
         (b'{"amount_cents": -1e999}', "application/json", 400, "-1e999 is out of a number's range"),
+        (b'{"note": "\\ud800"}', "application/json", 400, "half of a surrogate pair"),
         (b"null", "application/json", 400, "null is no data; send an object, or no body"),
         (b"\xff", "text/plain", 400, "cannot be read"),
         (b"amount_cents=5", "application/x-www-form-urlencoded", 415, "send JSON"),

@@ -16,7 +16,7 @@ from refold.words.as_json import json_value
 
 _TIME = re.compile(r"(\d{1,6})([dhms])")
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_PAIR = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+_PAIR = re.compile(r"([^\W\d][\w.-]*)=(.*)", re.DOTALL)
 
 
 def content_of(words: Sequence[str], data: str | None, files: Sequence[str] = ()) -> Content:

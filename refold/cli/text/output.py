@@ -42,10 +42,12 @@ class Output:
         sys.stdout.flush()
 
     def say(self, *lines: str | Text) -> None:
-        """Print lines of a result for people; coloured only on a terminal, never wrapped."""
+        """Print lines of a result for people, each cleaned; coloured only on a terminal, never wrapped."""
         self.end_line()
         for line in lines:
-            self._people.print(line if isinstance(line, Text) else Text(line), soft_wrap=True)
+            shown = line if isinstance(line, Text) else Text(line)
+            shown.plain = clean(shown.plain)
+            self._people.print(shown, soft_wrap=True)
 
     def stream(self, text: str) -> None:
         """Print text that the model is still writing; the line stays open."""

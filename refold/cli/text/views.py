@@ -54,10 +54,11 @@ def brief(view: TaskView) -> Iterator[str | Text]:
         yield from (f"  {line}" for one in _of_parts(view) for line in _blocked(one))
 
 
-def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
+def card(view: TaskView, *, past: bool = False, options: str = "") -> Iterator[str | Text]:
     """Everything about a task, on one screen.
 
     Args:
+        options: As for `ways_out`.
         past: The view is of an earlier entry, or of an export, so no command to answer it is shown.
     """
     yield Text(f"{clean(view.task_id)}  {clean(view.skill)}")
@@ -85,7 +86,7 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
         fits = f" ({article} {wait.expects})" if wait.expects else ""
         yield from _rows("waits for", [f"{wait.slot}{fits}", *asked(wait)])
     if not past:
-        yield from _rows("next", ways_out(view))
+        yield from _rows("next", ways_out(view, options))
     if view.messages:
         yield "messages"
     for message in view.messages:
@@ -114,27 +115,33 @@ def asked(wait: WaitView) -> list[str]:
     return [*indented(wait.message), *shown]
 
 
-def ways_out(view: TaskView) -> list[str]:
-    """What a person types next, a whole command each, by how the task stands; empty where nothing is left to do."""
+def ways_out(view: TaskView, options: str = "") -> list[str]:
+    """What a person types next, a whole command each, by how the task stands; empty where nothing is left to do.
+
+    Args:
+        view: The task.
+        options: What the commands need to use the task's server; see `Connection.options`.
+    """
+    task_id = quote(view.task_id)
     if view.differs:  # it takes nothing
-        return [f"refold replay {quote(view.task_id)}    # does the code in this folder fit what was recorded?"]
-    lines = [line for wait in view.waiting_for for line in _answers(view, wait)]
+        return [f"refold replay {task_id}{options}    # does the code in this folder fit what was recorded?"]
+    lines = [f"{line}{options}" for wait in view.waiting_for for line in _answers(view, wait)]
     for one in view.unresolved:
-        lines += _resolutions(one.task_id)
+        lines += _resolutions(one.task_id, options)
     if lines:
         return lines
-    task_id = quote(view.task_id)
     match view.lifecycle:
         case TaskState.PLANNED if "`refold release " in view.note:
-            return [f"refold release {task_id}    # begins it now"]
+            return [f"refold release {task_id}{options}    # begins it now"]
         case TaskState.BLOCKED:
-            return [f"refold resolve {task_id} --retry    # to retry it now", f"refold watch {task_id}"]
+            retry = f"refold resolve {task_id} --retry{options}    # to retry it now"
+            return [retry, f"refold watch {task_id}{options}"]
         case TaskState.RUNNING | TaskState.RETRYING | TaskState.PAUSED if not view.note:
-            return [f"refold watch {task_id}"]
+            return [f"refold watch {task_id}{options}"]
         case TaskState.FAILED if view.forked_from is not None and not view.forked_from.live:
             return []  # recovered, it would fail again: no effect takes place
         case TaskState.FAILED if view.seq and not any(one.how == "recovered" for one in view.offspring):
-            return [f"refold recover {task_id}"]
+            return [f"refold recover {task_id}{options}"]
         case _:
             return []  # it is done, or left no journal, or another task goes on for it, or its note says what to do
 
@@ -147,16 +154,21 @@ def _answers(view: TaskView, wait: WaitView) -> list[str]:
     if wait.gate_kind is not None:
         gate = f" {quote(wait.gate)}" if several else ""
         return [f"refold approve {task_id}{gate}", f"refold deny {task_id}{gate}"]
-    if wait.fields:
-        reply = " ".join(f"{name}=…" for name in wait.fields if not name.endswith("?")) or f"{wait.fields[0][:-1]}=…"
-    else:
-        reply = "TEXT" if wait.expects is None else "--data JSON"
+    reply = "TEXT" if wait.expects is None else filled(wait.fields)
     return [f"refold answer {task_id} {reply}{f' --slot {quote(wait.slot)}' if several else ''}"]
 
 
-def _resolutions(task_id: str) -> list[str]:
+def filled(fields: Sequence[str]) -> str:
+    """Data as a person types it: the required ones of `fields_of`, else the first; JSON where there are none."""
+    if not fields:
+        return "--data JSON"
+    return " ".join(f"{name}=…" for name in fields if not name.endswith("?")) or f"{fields[0][:-1]}=…"
+
+
+def _resolutions(task_id: str, options: str) -> list[str]:
     resolve = f"refold resolve {quote(task_id)}"
-    return [f"{resolve} --outcome JSON    # it took place: its result", f"{resolve} --retry    # it did not"]
+    outcome = f"{resolve} --outcome JSON{options}    # it took place: its result"
+    return [outcome, f"{resolve} --retry{options}    # it did not"]
 
 
 def _of_parts(view: TaskView) -> list[Unresolved]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold import temporal
-from refold.cli.application import application, quiet_stdout, sources_of, usual_sources
+from refold.cli.application import application, imported, quiet_stdout, sources_of, usual_sources
 from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.verb import Call, add
 from refold.core.authoring.define import skill_of
@@ -136,11 +135,7 @@ def _by_id(id: str, modules: list[str]) -> Skill:
 def _by_path(path: str) -> Skill:
     name, _, attribute = path.partition(":")
     sys.path.insert(0, str(Path.cwd()))
-    try:
-        with quiet_stdout():
-            module = importlib.import_module(name)
-    except ImportError as error:
-        raise CallError(f"module {name!r} cannot be imported: {error}") from error
+    module = imported(name, f"module {name!r}")
     if not hasattr(module, attribute):
         raise CallError(f"module {name!r} has no {attribute!r}")
     return skill_of(getattr(module, attribute))

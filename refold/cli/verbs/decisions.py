@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from refold.cli.errors import DONE, TASK_FAILED, CallError
+from refold.cli.person import caller
 from refold.cli.text.entries import Story
 from refold.cli.text.views import FAILED, asked, brief, ways_out
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
@@ -137,12 +137,10 @@ async def _decide(
     vouched_by: str | None,
     wait: bool,
 ) -> int:
-    call.hint = f"`refold show {task_id}` tells how it stands"
+    call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
     before = await newest(engine, task_id) if wait else 0
-    view = await engine.decide_together(
-        task_id, decisions, approver=approver or getpass.getuser(), vouched_by=vouched_by
-    )
+    view = await engine.decide_together(task_id, decisions, approver=caller(approver), vouched_by=vouched_by)
     if view.late:
         call.out.note("recorded, but too late: the task had failed already, and goes on as another one")
     return await shown(call, engine, view, wait=wait, after=before)
@@ -171,7 +169,7 @@ async def resolve(
     """Retry the blocked command of a task, or supply its result."""
     if retry == (outcome is not None):
         raise CallError("give one of --retry and --outcome JSON")
-    call.hint = f"`refold show {task_id}` tells how it stands"
+    call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
     before = await newest(engine, task_id) if wait else 0
     view = await engine.resolve(
@@ -179,7 +177,7 @@ async def resolve(
         retry=retry,
         outcome=None if outcome is None else _json(outcome),
         invocation_id=command,
-        by=by or getpass.getuser(),
+        by=caller(by),
         comment=comment,
     )
     return await shown(call, engine, view, wait=wait, after=before)
@@ -195,9 +193,9 @@ async def recover(
 
     Its id is the old one with `.r1`; with `.r2` if that task failed too, and so on.
     """
-    call.hint = f"`refold show {task_id}` tells how it stands"
+    call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
-    view = await engine.recover(task_id, by=by or getpass.getuser())
+    view = await engine.recover(task_id, by=caller(by))
     return await shown(call, engine, view, wait=wait)
 
 
@@ -221,9 +219,9 @@ async def fork(
     fails at once as `DryRun`, and the journal lists the commands that the skill issued. A fork of an export runs in
     memory, with the skill in this folder, and its journal is printed: nothing else stays of it.
     """
-    call.hint = f"`refold journal {task_id}` lists its entries"
+    call.hint = f"`{call.again('journal', task_id)}` lists its entries"
     engine, original = await call.reader(task_id)
-    view = await engine.fork(original, at=at, live=live, new_id=new_id, by=by or getpass.getuser())
+    view = await engine.fork(original, at=at, live=live, new_id=new_id, by=caller(by))
     if isinstance(engine, ExportEngine):
         story = Story(call.out)
         async for entry in engine.journal(view.task_id):
@@ -297,7 +295,7 @@ def _blocked(call: Call, view: TaskView) -> int:
         else:
             call.out.say(Text(clean(view.task_id)).append("  ").append(clean(f"{one.command} (blocked)"), "yellow"))
             call.out.say(*indented(one.failure or ""))
-            call.out.say(*(f"  {line}" for line in ways_out(view)))
+            call.out.say(*(f"  {line}" for line in ways_out(view, call.connection.options)))
     return len(blocked)
 
 

@@ -51,6 +51,9 @@ async def show(
     """
     engine, task_id = await call.reader(task_id)
     view = await engine.look(task_id)
+    if save_to is not None:
+        for path in save(view.artifacts, save_to):
+            call.out.note(f"saved {path}")
     if summary:
         await _summarized(call, engine, view)
         return
@@ -59,13 +62,10 @@ async def show(
     if isinstance(engine, temporal.TemporalEngine):
         more["schedule"] = await engine.schedules.of(task_id)
     view = view.model_copy(update=more)
-    if save_to is not None:
-        for path in save(view.artifacts, save_to):
-            call.out.note(f"saved {path}")
     if call.out.json:
         call.out.value(view)
     else:
-        call.out.say(*card(view, past=isinstance(engine, ExportEngine)))
+        call.out.say(*card(view, past=isinstance(engine, ExportEngine), options=call.connection.options))
 
 
 async def _summarized(call: Call, engine: Reader, view: TaskView) -> None:
@@ -106,7 +106,7 @@ async def list_(
         return
     found = [view async for view in views]
     if not found:
-        call.out.note("no tasks; `refold start SKILL TEXT` starts one")
+        call.out.note(f"no tasks; `{call.again('start', 'SKILL', 'TEXT')}` starts one")
         return
     call.out.say(*rows(found))
     if len(found) == limit:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from refold import temporal
+from refold.cli.application import imported
 from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.text.content import seconds_of
 from refold.cli.verb import Call, TaskId, add
@@ -42,7 +42,7 @@ async def export(
     call: Call,
     task_id: TaskId,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="The file to write; else stdout.")
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="The file to write; `-`, or none: stdout.")
     ] = None,
     redact: Annotated[
         bool,
@@ -72,9 +72,9 @@ async def export(
     )
     async with AsyncExitStack() as stack:
         lines = await stack.enter_async_context(aclosing(written(engine, task_id, wanted)))
-        if out is None:
-            async for line in lines:
-                sys.stdout.write(line.decode())
+        if out is None or str(out) == "-":
+            async for line in lines:  # bytes, whatever the terminal's encoding is: the file's digests are of them
+                sys.stdout.buffer.write(line)
             sys.stdout.flush()
             return
         count = 0
@@ -147,24 +147,32 @@ def _report(report: Purged, *, dry: bool) -> Iterator[str]:
 
 @contextmanager
 def _whole(out: Path, usual: str) -> Iterator[IO[bytes]]:
-    """A file that appears under its name once it is complete; readable by this user alone.
+    """A file that appears under its name once it is complete; readable by this user alone. What is no file, such as a
+    pipe or a device, is written to and stays.
 
     Raises:
         CallError: It cannot be written, or is a folder, in which `usual` is a name that a file could have.
     """
     if out.is_dir():
         raise CallError(f"{out} is a folder; name a file in it: -o {out / usual}")
+    place = out.resolve()  # a link stays, and leads to the new file
+    new = None
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{out.name}-", dir=out.parent)
+        if out.exists() and not out.is_file():
+            opened: IO[bytes] = out.open("wb")
+        else:
+            descriptor, name = tempfile.mkstemp(prefix=f".{out.name}-", dir=place.parent)
+            opened, new = os.fdopen(descriptor, "wb"), Path(name)
     except OSError as error:
         raise CallError(f"{out} cannot be written: {error.strerror}") from None
-    new = Path(name)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with opened as file:
             yield file
-        new.replace(out)
+        if new is not None:
+            new.replace(place)
     except BaseException:
-        new.unlink(missing_ok=True)
+        if new is not None:
+            new.unlink(missing_ok=True)
         raise
 
 
@@ -258,9 +266,9 @@ def _hook(named: str) -> Hook:
     module, _, name = named.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise CallError(f"--hook {named} names no function: {error}; write `module:function`") from None
+        found = getattr(imported(module, f"module {module!r}"), name)
+    except (CallError, AttributeError) as error:
+        raise CallError(f"--hook {named} names no function: {error}; write `module:function`") from error
     finally:
         sys.path.remove(str(Path.cwd()))
     if not callable(found):

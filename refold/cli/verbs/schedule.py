@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refold import temporal
 from refold.cli.errors import CallError
+from refold.cli.person import caller
 from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.table import aligned, row
 from refold.cli.text.views import moment
@@ -150,7 +149,7 @@ async def create(
         timing,
         owner=owner,
         context=context,
-        started_by=started_by or getpass.getuser(),
+        started_by=caller(started_by),
         stream=stream,
         paused=paused,
         pause_on_failure=pause_on_failure,
@@ -189,19 +188,19 @@ async def show(
     if call.out.json:
         call.out.value({**view.model_dump(mode="json"), "runs": [one.model_dump(mode="json") for one in runs]})
         return
-    call.out.say(*_card(view))
+    call.out.say(*_card(call, view))
     if runs:
         call.out.say("tasks", *_rows(runs))
 
 
 async def pause(call: Call, schedule_id: Id, note: Note = "") -> None:
     """Start no more tasks, until `refold schedule resume`. Open tasks go on."""
-    _print(call, await (await _schedules(call)).pause(schedule_id, note or f"paused by {getpass.getuser()}"))
+    _print(call, await (await _schedules(call)).pause(schedule_id, note or f"paused by {caller()}"))
 
 
 async def resume(call: Call, schedule_id: Id, note: Note = "") -> None:
     """Start tasks again. What was due meanwhile is left out."""
-    _print(call, await (await _schedules(call)).resume(schedule_id, note or f"resumed by {getpass.getuser()}"))
+    _print(call, await (await _schedules(call)).resume(schedule_id, note or f"resumed by {caller()}"))
 
 
 async def run_(call: Call, schedule_id: Id, wait: Wait = False) -> int:
@@ -242,7 +241,7 @@ def _print(call: Call, view: temporal.ScheduleView) -> None:
     if call.out.json:
         call.out.value(view)
     else:
-        call.out.say(*_card(view))
+        call.out.say(*_card(call, view))
 
 
 def _next(view: temporal.ScheduleView) -> str:
@@ -251,7 +250,7 @@ def _next(view: temporal.ScheduleView) -> str:
     return moment(view.next[0]) if view.next else "never"
 
 
-def _card(view: temporal.ScheduleView) -> Iterator[str]:
+def _card(call: Call, view: temporal.ScheduleView) -> Iterator[str]:
     yield f"{clean(view.id)}  {clean(view.skill)}"
     lines = {
         "when": view.times,
@@ -267,7 +266,7 @@ def _card(view: temporal.ScheduleView) -> Iterator[str]:
         if text:
             yield row(label, text)
     if view.paused:
-        yield row("to go on", f"refold schedule resume {quote(view.id)}")
+        yield row("to go on", call.again("schedule", "resume", view.id))
 
 
 def _left_out(view: temporal.ScheduleView) -> str:

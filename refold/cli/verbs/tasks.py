@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from datetime import timedelta
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from refold.cli.errors import DONE, CallError
 from refold.cli.files import Files
+from refold.cli.person import caller
 from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.views import FAILED
 from refold.cli.verb import Call, TaskId, add
@@ -104,7 +104,7 @@ async def start(
         stream=stream,
         owner=owner,
         previous=previous,
-        started_by=started_by or getpass.getuser(),
+        started_by=caller(started_by),
         hold=hold,
         start_delay=None if delay is None else timedelta(seconds=seconds_of(delay)),
         batch=batch,
@@ -132,9 +132,9 @@ async def release(
 
     It was started with --hold or --delay. Prints its status.
     """
-    call.hint = f"`refold show {task_id}` tells how it stands"
+    call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
-    view = await engine.release(task_id, by=by or getpass.getuser())
+    view = await engine.release(task_id, by=caller(by))
     if wait:
         view = await settled(call, engine, task_id, after=0)
     return report(call, view)
@@ -165,7 +165,7 @@ async def answer(
 
     A reply that does not fit is refused, and the task keeps waiting. Exits 1 if the task has failed by then.
     """
-    call.hint = f"`refold show {task_id}` tells how it stands"
+    call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     if on_busy not in ON_BUSY:
         raise CallError(f"--on-busy takes {', '.join(ON_BUSY)}, not {on_busy!r}")
     engine = await call.engine()
@@ -186,17 +186,17 @@ async def cancel(
 
     What the task leaves undone or unknown goes to stderr. Exits 2 if it is not canceled yet, and says why.
     """
-    call.hint = f"`refold show {task_id}` tells how it ended"
+    call.hint = f"`{call.again('show', task_id)}` tells how it ended"
     engine = await call.engine()
     before = await engine.look(task_id)
     view = await engine.cancel(task_id, reason=reason)
     report(call, view)
-    for line in await _left(engine, before, view):
+    for line in await _left(call, engine, before, view):
         call.out.note(line)
     return DONE  # to cancel the task was what the caller wanted
 
 
-async def _left(engine: Engine, before: TaskView, after: TaskView) -> list[str]:
+async def _left(call: Call, engine: Engine, before: TaskView, after: TaskView) -> list[str]:
     """What a canceled task leaves to people: effects that may have taken place, and what is not compensated."""
     still = {one.invocation_id for one in after.pending}
     out = [one for one in before.pending if one.command.startswith(EFFECTS) and not one.blocked and one.due_at is None]
@@ -204,7 +204,7 @@ async def _left(engine: Engine, before: TaskView, after: TaskView) -> list[str]:
     lines = [f"was being performed, and may have taken place: {one.command}  {one.invocation_id}" for one in cut]
     lines += [f"still going on, see `refold show`: {one.command}  {one.invocation_id}" for one in after.pending]
     if after.status not in FAILED:
-        lines.append(f"it has not ended yet: `refold watch {after.task_id}` tells when it has")
+        lines.append(f"it has not ended yet: `{call.again('watch', after.task_id)}` tells when it has")
     try:
         async for entry in engine.journal(before.task_id, after=before.seq):
             lines += [entry.note] if "NOT " in entry.note else []

@@ -693,7 +693,7 @@ def store_of(named: str, *, clock: Callable[[], float] | None = None) -> Store:
         if url.drivername == "postgresql":
             url = url.set(drivername="postgresql+psycopg")
         return Store(url, clock=clock)
-    except (ArgumentError, NoSuchModuleError):
+    except (ArgumentError, NoSuchModuleError, ValueError):  # a port that is no number is a ValueError
         raise _refused("it is no database URL; name a file, or postgresql://user@host/database") from None
 
 

@@ -186,7 +186,7 @@ async def connected(
         NotConnected: No server answers, or the settings are wrong.
     """
     _pause_at_exit()
-    settings = _settings(profile)
+    settings = settings_from(profile)
     target = address or settings.get("target_host") or "localhost:7233"
     given: dict[str, Any] = {**settings, "target_host": target, "plugins": list(plugins)}
     if namespace is not None:
@@ -204,15 +204,8 @@ async def connected(
         ) from None
 
 
-def _settings(profile: str | None) -> ClientConnectConfig:
-    try:
-        return ClientConfig.load_client_connect_config(profile=profile)
-    except Exception as error:
-        raise NotConnected(f"Temporal's settings cannot be read: {error}") from error
-
-
-def namespace_from(profile: str | None = None) -> str:
-    """The namespace that Temporal's own settings name; connects to nothing.
+def settings_from(profile: str | None = None) -> ClientConnectConfig:
+    """Temporal's own settings of a connection, from the environment and its configuration file; connects to nothing.
 
     Args:
         profile: A profile of Temporal's configuration file.
@@ -220,7 +213,15 @@ def namespace_from(profile: str | None = None) -> str:
     Raises:
         NotConnected: The settings cannot be read.
     """
-    return str(_settings(profile).get("namespace") or "default")
+    try:
+        return ClientConfig.load_client_connect_config(profile=profile)
+    except Exception as error:
+        raise NotConnected(f"Temporal's settings cannot be read: {error}") from error
+
+
+def namespace_from(profile: str | None = None) -> str:
+    """The namespace of `settings_from`, whose errors it raises."""
+    return str(settings_from(profile).get("namespace") or "default")
 
 
 def _tracing() -> Interceptor:

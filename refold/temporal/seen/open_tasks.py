@@ -75,6 +75,9 @@ class OpenTasks:
         client: Connected.
         queues: The task queues to look at.
         every_s: The pause between two looks, in seconds.
+
+    Attributes:
+        looked: Set after the first look, also if the server did not answer.
     """
 
     def __init__(self, client: Client, queues: Sequence[str], *, every_s: float = EVERY_S) -> None:
@@ -82,6 +85,7 @@ class OpenTasks:
         self._queues = tuple(dict.fromkeys(queues))
         self._every_s = every_s
         self._skills: set[str] = set()
+        self.looked = asyncio.Event()
 
     async def run(self) -> None:
         """Look again and again, until canceled. While the server does not answer, the gauges stay as they were, and
@@ -96,6 +100,7 @@ class OpenTasks:
                 if not away:
                     log.warning("open_tasks_unknown", error=error.message)
                 away = True
+            self.looked.set()
             await asyncio.sleep(max(self._every_s, SHARE * (time.monotonic() - began)))
 
     async def look(self) -> None:

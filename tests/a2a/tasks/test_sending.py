@@ -577,6 +577,7 @@ async def test_the_decisions_of_one_message_are_taken_together() -> None:
     ("change", "code"),
     [
         pytest.param({"digest": "0" * 32}, -32004, id="what another gate showed"),
+        pytest.param({"digest": ""}, -32004, id="nothing that a gate showed"),
         pytest.param({"gate": "none/1.1"}, -32004, id="another gate"),
         pytest.param({"decision": "maybe"}, -32602, id="no decision"),
         pytest.param({"sudo": True}, -32602, id="more than a decision"),

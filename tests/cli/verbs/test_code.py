@@ -131,3 +131,31 @@ def test_a_module_that_cannot_be_imported_is_named(refold: Shell, here: Path) ->
     (here / "broken_skills.py").write_text("import no_such_package\n")
 
     assert "broken_skills.py cannot be imported: ModuleNotFoundError" in refold("worker", "broken_skills").err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["replay", "--module", "script", "."], id="replay"),
+        pytest.param(["graph", "late", "--module", "script"], id="graph by id"),
+        pytest.param(["graph", "script:Late"], id="graph by path"),
+        pytest.param(["project", "--db", "p.db", "--once", "--hook", "script:told"], id="project"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("line", "why"), [("sys.exit(0)", "SystemExit: 0"), ("1 +", "SyntaxError: invalid syntax")], ids=["exit", "syntax"]
+)
+def test_a_module_that_cannot_be_loaded_ends_no_verb_as_if_it_were_done(
+    words: list[str], line: str, why: str, refold: Shell, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A script that ends the process when it is imported would end the verb with its own exit code, and 0 is "done".
+    """
+    monkeypatch.delitem(sys.modules, "script", raising=False)
+    (here / "script.py").write_text(f"{SKILL}\n{line}\n")
+
+    done = refold(*words)
+
+    assert done.exit == 2
+    assert "cannot be imported" in done.err
+    assert why in done.err

@@ -79,11 +79,17 @@ def test_a_denial_fails_the_task(paying: Shell) -> None:
     assert (denied["status"], denied["reason"]) == ("failed", "approval_denied by bob: too much")
 
 
-def test_a_stale_digest_is_refused(paying: Shell) -> None:
+@pytest.mark.parametrize(
+    "digest", [pytest.param("0" * 32, id="stale"), pytest.param("", id="empty, as of an unset variable")]
+)
+def test_another_digest_is_refused(digest: str, paying: Shell) -> None:
     """
     A decision is for what was shown, and for nothing else.
     """
-    assert "look again" in paying("approve", "p1", "--as", "ada", "--digest", "0" * 32).err
+    done = paying("approve", "p1", "--as", "ada", "--digest", digest)
+
+    assert done.exit == 2
+    assert "look again" in done.err
 
 
 @flow_skill(id="two")

@@ -39,6 +39,28 @@ def test_a_task_in_a_few_lines(refold: Shell, tmp_path: Path) -> None:
     assert "SECRET" not in json.dumps(told)
 
 
+def test_a_summary_saves_files_too(refold: Shell, tmp_path: Path) -> None:
+    """
+    What an option asks for is done or refused, whatever is printed.
+    """
+    refold.start("research_loop", "Tides", "t1")
+
+    for words in ([], ["--summary"]):
+        refused = refold("show", "t1", "--save", str(tmp_path), *words)
+        assert (refused.exit, refused.err) == (2, "error: the task has handed over no file\n")
+
+
+def test_metrics_have_a_place(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A variable that was not set is none.
+    """
+    monkeypatch.delenv("REFOLD_METRICS", raising=False)
+    refused = refold("metrics", "")
+
+    assert refused.exit == 2
+    assert "HOST:PORT is empty" in refused.err
+
+
 def test_show_is_a_card(refold: Shell) -> None:
     """
     Everything about the task, and how to answer it.

@@ -296,3 +296,42 @@ def test_a_task_whose_code_differs_takes_nothing() -> None:
     shown = "\n".join(map(str, card(view)))
     assert shown.count("Pay 500 cents?") == 1
     assert "Pay 5 cents?" in shown
+
+
+ELSEWHERE = ["--address", "prod:7233", "--namespace", "team a"]
+THERE = "--address prod:7233 --namespace 'team a'"
+
+
+def test_the_next_command_goes_to_the_same_server(refold: Shell) -> None:
+    """
+    Options that named the server are in each command that is printed, quoted, before its comment.
+    """
+    started = refold("start", "research_loop", "Tides", "--id", "t1", *ELSEWHERE)
+    refused = refold("answer", "t1", "north", "--slot", "no such", *ELSEWHERE)
+
+    assert f"next: refold answer t1 TEXT {THERE}\n" in started.err
+    assert f"next        refold answer t1 TEXT {THERE}\n" in refold("show", "t1", *ELSEWHERE).out
+    assert f"next: refold answer t1 TEXT {THERE}\n" in refold("watch", "t1", *ELSEWHERE).err
+    assert f"`refold show t1 {THERE}` tells how it stands" in refused.err
+    assert f"`refold start SKILL TEXT {THERE}` starts one" in refold("list", "--skill", "none", *ELSEWHERE).err
+
+
+def test_the_next_command_of_an_operator_goes_to_the_same_server(charging: Shell) -> None:
+    """
+    In the inbox too; a profile and a task queue are options like the others.
+    """
+    charging.start("charging", "go", "c1")
+
+    done = charging("inbox", "--profile", "cloud", "--task-queue", "q2")
+
+    assert "  refold resolve c1 --retry --task-queue q2 --profile cloud    # it did not\n" in done.out
+
+
+def test_a_setting_of_the_environment_is_not_repeated(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The next command has it too.
+    """
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "prod:7233")
+    monkeypatch.setenv("REFOLD_TASK_QUEUE", "q2")
+
+    assert "next: refold answer t1 TEXT\n" in refold("start", "research_loop", "Tides", "--id", "t1").err

@@ -1,10 +1,18 @@
 """`refold export`, `refold journal --verify`, and the verbs that read an export in place of a task."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from refold.cli.app import app
+from refold.cli.verb import Connection
+from refold.core.fold.journal import Entry
+from refold.digests import chained
+from refold.engine import Engine, NotConnected
+from refold.export.layout import Line, sealed
 from refold.testing import FakeEngine
 from tests.cli.conftest import Shell
 from workflows.hello import Hello
@@ -30,6 +38,44 @@ def test_an_export_is_a_file_or_goes_to_stdout(refold: Shell, export: Path) -> N
     assert [next(iter(line)) for line in printed.lines][:4] == ["header", "task", "base", "entry"]
     assert refold("--json", "export", "t1").exit == 2  # options of a verb follow it
     assert refold("export", "t1", "-o", str(export), "--json").json["lines"] == len(printed.lines)
+
+
+def test_an_export_is_the_same_bytes_wherever_it_goes(refold: Shell, tmp_path: Path) -> None:
+    """
+    A terminal or a locale that is not UTF-8 would damage what anyone is to verify.
+    """
+    refold.start("research_loop", "Gezeiten \N{EM DASH} Grüße, 日本", "t1")
+    file = tmp_path / "t1.jsonl"
+    assert refold("export", "t1", "-o", str(file)).exit == 0
+
+    async def connect(_: Connection) -> Engine:
+        return refold.engine
+
+    for charset in ("latin-1", "ascii"):
+        printed = CliRunner(charset=charset).invoke(app, ["export", "t1"], obj=connect)
+        assert (printed.exit_code, printed.stdout_bytes) == (0, file.read_bytes())
+
+
+def test_an_export_replaces_nothing_but_a_file(refold: Shell, export: Path) -> None:
+    """
+    A pipe gets the lines and stays, as a device does; a link stays too, and its file is written; `-` is stdout.
+    """
+    folder, whole = export.parent, export.read_bytes()
+    os.mkfifo(pipe := folder / "pipe")
+    (link := folder / "link.jsonl").symlink_to("linked.jsonl")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    assert refold("export", "t1", "-o", str(pipe)).exit == 0
+    assert refold("export", "t1", "-o", str(link)).exit == 0
+    assert refold("export", "t1", "-o", "-").out.encode() == whole
+
+    assert os.read(reader, len(whole) + 1) == whole
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert link.read_bytes() == whole
+    names = ["link.jsonl", "linked.jsonl", "pipe", "t1.jsonl"]
+    assert (sorted(one.name for one in folder.iterdir()), Path("-").exists()) == (names, False)
 
 
 def test_an_export_goes_to_no_folder(refold: Shell, export: Path) -> None:
@@ -60,6 +106,20 @@ def test_the_verbs_read_a_file_in_place_of_a_task(refold: Shell, export: Path) -
     there, here = refold("show", "t1", "--json").json, refold("show", str(export), "--json").json
     assert here == {**there, "note": "as it was exported"}
     assert "no contract" in refold("explain", str(export), "text").err
+
+
+def test_a_task_may_be_called_as_a_file_could_be(refold: Shell) -> None:
+    """
+    Where there is no such file, the name is the task's; without a server nobody knows, and the error says both.
+    """
+    refold.start("hello", "Ada", "t1.jsonl")
+
+    async def away(_: Connection) -> Engine:
+        raise NotConnected("no Temporal server answers")
+
+    assert refold("show", "t1.jsonl").out.startswith("t1.jsonl  hello\n")
+    lost = CliRunner().invoke(app, ["show", "t1.jsonl"], obj=away)
+    assert lost.stderr == "error: no Temporal server answers; and there is no file 't1.jsonl'\n"
 
 
 def test_a_file_is_only_read(refold: Shell, tmp_path: Path) -> None:
@@ -119,6 +179,28 @@ def test_a_damaged_export_exits_1_and_names_the_line(refold: Shell, export: Path
     assert refold("show", str(export)).exit == 2
 
 
+def test_an_export_commands_no_terminal(refold: Shell, export: Path) -> None:
+    """
+    Its ids are whatever its maker wrote. What is printed of them has no escape sequence, in a result and in an error.
+    """
+    seal = before = b""
+    lines = []
+    for number, raw in enumerate(export.read_bytes().splitlines(keepends=True), 1):
+        line = Line.read(number, raw)
+        body = line.body.replace(b'"task_id":"t1"', b'"task_id":"t1\\u001b[2J"')
+        seal = sealed(seal, line.kind, body)
+        if line.kind == "entry":
+            before = chained(before, Entry.model_validate_json(body))
+        lines.append(Line(number, line.kind, body, before if line.kind == "entry" else seal).written())
+    export.write_bytes(b"".join(lines))
+
+    good, bad = refold("journal", "--verify", str(export)), refold("journal", "t1", "--verify", str(export))
+
+    assert (good.exit, bad.exit) == (0, 2)
+    assert good.out.startswith("t1\N{REPLACEMENT CHARACTER}[2J  research_loop")
+    assert "but t1\N{REPLACEMENT CHARACTER}[2J" in bad.err
+
+
 def test_a_redacted_export_needs_the_server_to_verify(refold: Shell, export: Path) -> None:
     """
     Alone it does not verify as whole; its digests are those of the server's journal.
@@ -131,6 +213,18 @@ def test_a_redacted_export_needs_the_server_to_verify(refold: Shell, export: Pat
     assert "redacted: the file is as it was written" in alone.out
     assert "Tides" not in export.read_text()
     assert "says: [text of 12 characters]" in refold("journal", str(export)).out
+
+
+def test_the_command_that_compares_a_redacted_export_is_whole(refold: Shell, export: Path) -> None:
+    """
+    With its path in quotes, and the server that was named.
+    """
+    spaced = export.with_name("a file.jsonl")
+    refold("export", "t1", "-o", str(spaced), "--redact")
+
+    found = refold("journal", "--verify", str(spaced), "--namespace", "team")
+
+    assert f"`refold journal t1 --verify '{spaced}' --namespace team` compares them" in found.out
 
 
 def test_another_journal_is_told_apart(refold: Shell, export: Path) -> None:

@@ -357,3 +357,26 @@ def test_a_start_is_delayed(refold: Shell) -> None:
     assert "note: it begins at " in delayed.err
     assert wrong.exit == 2
     assert "'soon' is no length of time; write a number and a unit (d, h, m or s), such as 30d" in wrong.err
+
+
+def test_a_key_may_begin_with_any_letter(refold: Shell) -> None:
+    """
+    As the fields of a skill may.
+    """
+    assert content_of(["änderung=5", "_a=1"], None).data == {"änderung": 5, "_a": 1}
+    assert content_of(["5=6"], None).text == "5=6"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--data", '"\\ud800"'), ("--data", '{"a": ["\\udfff"]}'), ("--data", '"\udcff"')],
+    ids=["escaped", "inside", "bytes that are no UTF-8"],
+)
+def test_half_a_character_is_refused(words: tuple[str, ...], refold: Shell) -> None:
+    """
+    No task could write it: the caller is told, before anything is started.
+    """
+    done = refold("start", "hello", *words)
+
+    assert done.exit == 2
+    assert "--data is no JSON: a text in it has half of a surrogate pair" in done.err

@@ -602,6 +602,7 @@ def test_the_file_of_the_user(tmp_path: Path) -> None:
         ("mysql://db/x", "'mysql' is not supported|no database URL"),
         ("sqlite://", "a ledger in memory forgets"),
         ("://", "no database URL"),
+        ("postgresql://u:p@h:x/d", "no database URL"),
     ],
 )
 def test_a_setting_that_names_no_ledger(named: str, said: str) -> None:

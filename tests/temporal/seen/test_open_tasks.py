@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from typing import Any, cast
 
 from temporalio.client import Client
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
+from temporalio.service import RPCError, RPCStatusCode
 
 from refold.seen import metrics
 from refold.temporal.data.search_attributes import SKILL
@@ -78,3 +80,28 @@ async def test_skills_beyond_the_bound_are_added_up() -> None:
     assert sum(listed.values()) == LISTED
     assert len(listed) == metrics.SKILL.most - 1  # the first two skills have no task now
     assert shown(kept) == {skill: 2 * value for skill, value in listed.items()}
+
+
+async def test_it_has_looked_once_the_server_was_asked() -> None:
+    """
+    Not before; and also where the server did not answer, so that nobody waits for one that is away.
+    """
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    asked = asyncio.Event()
+
+    async def describe(*_: Any, **__: Any) -> Any:
+        asked.set()
+        return await answer
+
+    client: Any = SimpleNamespace(
+        namespace="default", workflow_service=SimpleNamespace(describe_task_queue=describe)
+    )  # of the SDK
+    look = OpenTasks(client, ["q"])
+    looking = asyncio.create_task(look.run())
+    await asked.wait()
+
+    assert not look.looked.is_set()
+    answer.set_exception(RPCError("away", RPCStatusCode.UNAVAILABLE, b""))
+    async with asyncio.timeout(60):
+        await look.looked.wait()
+    looking.cancel()

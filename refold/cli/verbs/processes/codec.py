@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.errors import CallError
-from refold.cli.verb import Call, add
+from refold.cli.verb import MOST_PORT, Call, add
 from refold.cli.verbs.processes.worker import LogJson, WithParent, end_with_parent, stopped_by_signal
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def add_to(app: typer.Typer) -> None:
 async def codec(
     call: Call,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="The port; 0 takes a free one.")] = PORT,
+    port: Annotated[int, typer.Option("--port", min=0, max=MOST_PORT, help="The port; 0 takes a free one.")] = PORT,
     origin: Origin = None,
     log_json: LogJson = False,
     with_parent: WithParent = False,

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,10 +19,12 @@ from refold import temporal
 from refold.callbacks.address import KEY, URL
 from refold.cli.errors import AS_TEXT, DONE, WRONG_CALL, CallError
 from refold.cli.supervise import Supervised
-from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
+from refold.cli.text.views import filled
+from refold.cli.verb import MOST_PORT, QUEUE, Call, Namespace, TaskQueue, add
 from refold.cli.verbs.code import Modules
 from refold.cli.verbs.processes.serve import PORT as A2A_PORT
 from refold.cli.verbs.processes.worker import LogJson, Mcp, Model, NoSandbox, Recovery, stopped_by_signal
+from refold.engine import NotConnected
 from refold.temporal.worker.profile import DEFAULT
 
 if TYPE_CHECKING:
@@ -29,9 +32,6 @@ if TYPE_CHECKING:
 
 GRACE_S = 5.0
 """How long the worker's running effects may take to finish when `refold dev` is stopped, in seconds."""
-
-
-MOST_PORT = 65535
 
 PAGE_SECRET = "REFOLD_PAGE_SECRET"
 
@@ -101,7 +101,7 @@ async def dev(
     gateway that crashes is reported and started again. Ctrl-C or SIGTERM stops everything.
     """
     stop = stopped_by_signal()
-    space = namespace or "default"
+    space = namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
     seen = _ports(metrics)
     async with temporal.dev_server(
         port=port, ui=True, ui_port=ui_port, usual=(PORT, UI_PORT), db=db, namespace=space, log=log
@@ -138,7 +138,7 @@ async def dev(
                 await _first(*gave_up, stop.wait(), asyncio.shield(server.ended))
                 call.out.note("stopping")
         if server.ended.done() and not stop.is_set():
-            raise temporal.DevServerError(f"{server.ended.result()}\n{_what_is_left(db)}")
+            raise temporal.DevServerError(f"{server.ended.result()}\n{what_is_left(db)}")
     return DONE if stop.is_set() else WRONG_CALL
 
 
@@ -212,32 +212,50 @@ def _say(
         links += [f"A2A        {gateway.told['url']}", f"card       {gateway.told['card']}"]
     if seen:
         links.append(f"metrics    {'  '.join(dict.fromkeys(shown))}")
-    found = server.address.endswith(f":{PORT}") and "TEMPORAL_ADDRESS" not in os.environ
     call.out.say(
         f"Temporal   {server.address}   namespace {server.namespace}",
         *links,
         f"worker     {', '.join(skills)}   task queue {task_queue}",
         "",
         "In another terminal:",
-        *([] if found else [f"  export TEMPORAL_ADDRESS={server.address}"]),
-        f"  {_first_start(worker.told)}",
+        *(f"  {line}" for line in [*exports(server.address, server.namespace, task_queue), first_start(worker.told)]),
     )
     call.out.note("Ctrl-C stops all of it.")
 
 
-def _first_start(told: dict[str, Any]) -> str:
+def exports(address: str, namespace: str, task_queue: str) -> list[str]:
+    """The settings that a command in another terminal lacks to reach the server, if that terminal has this one's."""
+    from refold.temporal.client.connection import settings_from
+
+    try:
+        ours = settings_from()
+    except NotConnected:
+        ours = {}
+    wanted = {
+        "TEMPORAL_ADDRESS": (address, ours.get("target_host"), f"127.0.0.1:{PORT}"),
+        "TEMPORAL_NAMESPACE": (namespace, ours.get("namespace"), "default"),
+        "REFOLD_TASK_QUEUE": (task_queue, os.environ.get("REFOLD_TASK_QUEUE"), QUEUE),
+        # With a key or certificate of another server a client would speak TLS, and a development server does not.
+        "TEMPORAL_TLS": ("false", "true" if ours.get("tls") else None, "false"),
+    }
+    # Exported although this terminal has it, unless it is the usual value: it may be set for this command alone.
+    return [f"export {name}={quote(to)}" for name, (to, now, usual) in wanted.items() if {to, now or usual} != {usual}]
+
+
+def first_start(told: dict[str, Any]) -> str:
     """A command that starts a task, preferably of a skill that takes a text."""
     skills, inputs = told["skills"], told["inputs"]
     for skill in skills:
         if skill not in inputs:
-            return f'refold start {skill} "Hello"'
-    return f"refold start {skills[0]} {' '.join(f'{name}=…' for name in inputs[skills[0]] if not name.endswith('?'))}"
+            return f'refold start {quote(skill)} "Hello"'
+    return f"refold start {quote(skills[0])} {filled(inputs[skills[0]])}"
 
 
-def _what_is_left(db: Path | None) -> str:
+def what_is_left(db: Path | None) -> str:
+    """What the end of the server leaves, and how to go on with it."""
     if db is None:
         return "Its tasks were in memory, and are gone; --db FILE keeps them."
-    return f"Its tasks are in {db}: `refold dev --db {db}` goes on with them."
+    return f"Its tasks are in {db}: `refold dev --db {quote(str(db))}` goes on with them."
 
 
 async def _first(*awaited: Awaitable[Any]) -> None:

@@ -53,6 +53,8 @@ async def metrics(
     """
     temporal.log_to_stderr(as_json=log_json)
     shown = temporal.measure(where, said_as="HOST:PORT")
+    if shown is None:
+        raise CallError("HOST:PORT is empty; name where Prometheus finds the metrics, such as 127.0.0.1:9464")
     if with_parent:
         end_with_parent()
     engine = await call.engine()
@@ -60,12 +62,17 @@ async def metrics(
         raise CallError("open tasks are asked of a Temporal server")
     queues = [call.connection.task_queue, *(queue or [])]
     stop = stopped_by_signal()
-    looking = asyncio.create_task(temporal.OpenTasks(engine.client, queues, every_s=every).run())
-    if call.out.json:
+    asking = temporal.OpenTasks(engine.client, queues, every_s=every)
+    looking, ended = asyncio.create_task(asking.run()), asyncio.create_task(stop.wait())
+    looked = asyncio.create_task(asking.looked.wait())
+    await asyncio.wait([looked, looking, ended], return_when=asyncio.FIRST_COMPLETED)
+    if not looked.done():
+        looked.cancel()
+    elif call.out.json:
         call.out.value({"pid": os.getpid(), "metrics": shown, "queues": queues})
     else:
         call.out.say(f"open tasks at {shown}; task queues: {', '.join(queues)}")
-    await asyncio.wait([looking, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([looking, ended], return_when=asyncio.FIRST_COMPLETED)
     if looking.done():
         await looking
     looking.cancel()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,6 +16,7 @@ from refold.a2a.security import Security
 from refold.a2a.security.authentication import caller_of
 from refold.a2a.security.http_errors import Refused
 from refold.cli.errors import CallError
+from refold.cli.person import caller
 from refold.core.authoring.skill import Skill
 from refold.engine import Engine
 from refold.temporal import TemporalEngine
@@ -72,12 +71,10 @@ def access(security: Security, host: str) -> Access:
         AccessError: A setting of the page is wrong.
     """
     known = security.keys is not None or security.tokens is not None
-    name = os.environ.get("REFOLD_APPROVER") or getpass.getuser()
-    found = access_from_env(
-        check=_check(security) if known else None,
-        loopback=name if security.anonymous == "loopback" else None,
-        hosts=tuple(one.lower() for one in security.hosts),
-    )
+    check = _check(security) if known else None
+    found = access_from_env(check=check, hosts=tuple(one.lower() for one in security.hosts))
+    if security.anonymous == "loopback" and found.proxy_header is None:  # a proxy is on loopback itself
+        found = replace(found, loopback=caller())
     if not known and found.proxy_header is None and not (found.loopback and is_loopback(host)):
         raise CallError(
             "people need a way to say who they are: set REFOLD_A2A_API_KEYS or REFOLD_A2A_JWT_…, or REFOLD_PAGE_PROXY_"

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from refold import temporal
 from refold.cli.application import application
 from refold.cli.errors import CallError
-from refold.cli.verb import Call, add
+from refold.cli.verb import MOST_PORT, Call, add
 from refold.cli.verbs.code import Modules
 from refold.cli.verbs.processes.worker import (
     LogJson,
@@ -87,7 +87,12 @@ TemporalUi = Annotated[
 ]
 GrpcPort = Annotated[
     int | None,
-    typer.Option("--grpc-port", help="Serve gRPC, too, on this port; 0 takes a free one. Needs `refold[grpc]`."),
+    typer.Option(
+        "--grpc-port",
+        min=0,
+        max=MOST_PORT,
+        help="Serve gRPC, too, on this port; 0 takes a free one. Needs `refold[grpc]`.",
+    ),
 ]
 Router = Annotated[
     str | None,
@@ -104,7 +109,7 @@ async def serve(
     call: Call,
     modules: Modules = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="The port; 0 takes a free one.")] = PORT,
+    port: Annotated[int, typer.Option("--port", min=0, max=MOST_PORT, help="The port; 0 takes a free one.")] = PORT,
     else_free: ElseFree = False,
     url: Url = None,
     name: Annotated[str | None, typer.Option("--name", help="The agent's name on its card.")] = None,
@@ -161,9 +166,9 @@ async def serve(
                 app = a2a.a2a_app(engine, offered, told, push=push, router=router, security=security, tracer=tracer)
             except ValueError as error:
                 raise CallError(str(error)) from None
+            served = _with_page(app, engine, offered, security, host, temporal_ui) if page else app
             async with _serving(grpc, app, stop):
                 ready = partial(_say_ready, call, told, sorted(skills), grpc=told.grpc_url or grpc_url, page=page)
-                served = _with_page(app, engine, offered, security, host, temporal_ui) if page else app
                 # What is loaded by now stays. To look through it for garbage takes a tenth of a second, each time.
                 gc.freeze()
                 await serving.serve(served, sock, stop, ready=ready, security=security)

@@ -80,6 +80,29 @@ def test_a_port_of_grpc_that_is_taken_is_told_of(refold: Shell, monkeypatch: pyt
     assert f"127.0.0.1:{port} for gRPC" in done.error["message"]
 
 
+@pytest.mark.parametrize("verb", ["serve --port", "serve --grpc-port", "codec --port"])
+@pytest.mark.parametrize("port", ["65536", "-1"])
+def test_a_port_that_no_machine_has_is_refused(verb: str, port: str, refold: Shell) -> None:
+    """
+    A library would listen on what is left of it.
+    """
+    done = refold(*verb.split(), port)
+
+    assert done.exit == 2
+    assert f"Invalid value for '{verb.split()[1]}': Input should be" in done.err
+
+
+def test_a_page_that_cannot_be_served_beside_grpc_says_why(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    In one line, as without gRPC.
+    """
+    monkeypatch.chdir(ROOT)
+    done = refold("serve", "--port", "0", "--grpc-port", "0", "--anonymous", "--page", "--json")
+
+    assert (done.exit, done.error["error"]) == (2, "CallError")
+    assert done.error["message"].startswith("people need a way to say who they are")
+
+
 def test_what_the_command_says_goes_before_the_file(tmp_path: Path) -> None:
     """
     And the file before what is usual.

@@ -1,0 +1,22 @@
+"""The name of whoever calls a command: for the journal, and for gates that say who may decide."""
+
+from __future__ import annotations
+
+import getpass
+import os
+
+from refold.cli.errors import CallError
+
+
+def caller(named: str | None = None) -> str:
+    """The name that a call gives with `--as`, else REFOLD_APPROVER, else the user's.
+
+    Raises:
+        CallError: The user has no name, as in a container that runs under any user id.
+    """
+    try:
+        return named or os.environ.get("REFOLD_APPROVER") or getpass.getuser()
+    except (KeyError, OSError):
+        raise CallError(
+            f"the user with the id {os.getuid()} has no name on this machine; set REFOLD_APPROVER to your name"
+        ) from None
