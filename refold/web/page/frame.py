@@ -316,7 +316,7 @@ def go(site: Site, request: Request, where: str, said: str = "", about: str = ""
     response = RedirectResponse(where, 303)
     if said:
         value = site.access.signed({"text": said[:1000], "about": about}, "said", 60)
-        set_cookie(request, response, SAID, value, 60)
+        set_cookie(site, request, response, SAID, value, 60)
     return response
 
 
@@ -325,7 +325,7 @@ def cookie_path(request: Request) -> str:
     return f"{root(request)}/"
 
 
-def set_cookie(request: Request, response: Response, name: str, value: str, seconds: int) -> None:
+def set_cookie(site: Site, request: Request, response: Response, name: str, value: str, seconds: int) -> None:
     """Set a cookie that no script reads and no other site's form sends."""
     response.set_cookie(
         name,
@@ -334,7 +334,7 @@ def set_cookie(request: Request, response: Response, name: str, value: str, seco
         path=cookie_path(request),
         httponly=True,
         samesite="lax",
-        secure=request.url.scheme == "https",
+        secure=site.access.encrypted(request),
     )
 
 

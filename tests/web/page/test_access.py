@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 
+import httpx2
 import pytest
 
 from refold import Content, Status
+from refold.a2a.serve import bound, serve, url_of
 from refold.engine import News, TaskFilter
 from refold.testing import FakeEngine
-from refold.web.page import AccessError, access_from_env
+from refold.web.page import Access, AccessError, access_from_env, page_app
 from tests.web.page.conftest import HOST, SAME, Browser, Open
 from tests.web.page.test_inbox import TEA, approval, decisions, gate_of, order
 
@@ -217,6 +220,71 @@ async def test_a_proxy_may_pass_its_own_credentials_on(
     assert (await proxied.http.post("/decide", data=form, headers={**headers, **SAME})).status_code == 303
     (decision,) = await decisions(engine, "g1")
     assert (decision.approver, decision.asserted_by) == ("ada", "ada")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+@pytest.mark.parametrize("name", ["Jürgen", "José Voß"])
+async def test_a_proxy_names_people_in_utf_8(open_page: Open, name: str, encoding: str) -> None:
+    """
+    Or in Latin-1, where the bytes are no UTF-8.
+    """
+    proxied = await open_page(proxy_header="X-User", proxies=("10.0.0.1",), address="10.0.0.1")
+
+    page = await proxied.get("/", headers=[(b"x-user", name.encode(encoding))])
+
+    assert f"{name}</strong>" in page.text
+
+
+@contextlib.asynccontextmanager
+async def served(engine: FakeEngine, access: Access) -> AsyncIterator[httpx2.AsyncClient]:
+    """The page as `refold serve` runs it, on a port of this machine."""
+    sock = bound("127.0.0.1", 0)
+    stop, ready = asyncio.Event(), asyncio.Event()
+    serving = asyncio.create_task(serve(page_app(engine, access), sock, stop, ready=ready.set))
+    await ready.wait()
+    try:
+        async with httpx2.AsyncClient(base_url=url_of(sock, "127.0.0.1")) as http:
+            yield http
+    finally:
+        stop.set()
+        await serving
+
+
+async def test_a_proxy_on_this_machine_may_say_for_whom_it_forwards(engine: FakeEngine) -> None:
+    """
+    The name that the proxy gives counts also beside `X-Forwarded-For`, which nginx and others add: the connection comes
+    from the proxy. Cookies are for https alone if the proxy says that the browser uses it.
+    """
+    headers = {"X-User": "ada", "X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https"}
+    async with served(engine, access_from_env({"REFOLD_PAGE_PROXY_HEADER": "X-User"})) as http:
+        page = await http.get("/", headers=headers)
+        sent = await http.post("/views", data={"name": "mine", "skill": "ask"}, headers={**headers, **SAME})
+
+    assert (page.status_code, "ada</strong>" in page.text) == (200, True)
+    assert sent.headers["set-cookie"].endswith("; Secure")
+
+
+async def test_no_process_of_this_machine_forges_the_address_of_a_proxy(engine: FakeEngine) -> None:
+    """
+    Only the proxy itself names people; `X-Forwarded-For` makes nobody the proxy.
+    """
+    settings = {"REFOLD_PAGE_PROXY_HEADER": "X-User", "REFOLD_PAGE_PROXIES": "10.0.0.5"}
+    async with served(engine, access_from_env(settings)) as http:
+        page = await http.get("/", headers={"X-User": "ada", "X-Forwarded-For": "10.0.0.5"})
+
+    assert (page.status_code, page.headers["location"]) == (303, "/signin?to=%2F")
+
+
+@pytest.mark.parametrize(("address", "secure"), [("10.0.0.1", True), ("10.0.0.2", False)])
+async def test_a_proxy_elsewhere_says_that_browsers_use_https(open_page: Open, address: str, secure: bool) -> None:
+    """
+    From the proxy's own address alone.
+    """
+    browser = await open_page(key="key-of-ada", proxies=("10.0.0.1",), address=address)
+
+    sent = await browser.http.post("/signout", headers={**SAME, "X-Forwarded-Proto": "https"})
+
+    assert ("Secure" in sent.headers["set-cookie"]) is secure
 
 
 @pytest.mark.parametrize(
