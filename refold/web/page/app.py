@@ -71,7 +71,10 @@ def page_app(engine: Engine, access: Access, pages: Pages | None = None) -> Star
 
     async def wrong(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        person = await access.person(request)
+        try:
+            person = await access.person(request)
+        except Refused:
+            person = None
         said = {404: "there is no such page", 405: "this address takes no such request"}
         refused = Refused(error.status_code, said.get(error.status_code, error.detail))
         response = told(site, request, refused, person)

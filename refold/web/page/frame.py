@@ -350,7 +350,10 @@ def route(site: Site, path: str, handler: Handler, method: str = "GET", *, acts:
     """
 
     async def answer(request: Request) -> Response:
-        person = await site.access.person(request)
+        try:
+            person = await site.access.person(request)
+        except Refused as error:
+            return told(site, request, error, None)
         if person is None:
             return await _sign_in_first(site, request)
         call = Call(site=site, request=request, person=person)

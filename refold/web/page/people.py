@@ -40,7 +40,7 @@ SHORTEST_SECRET = 32
 PREFIX = "REFOLD_PAGE_"
 
 Check = Callable[[str], Awaitable[str | None]]
-"""The name of whoever has this key or token; None for an unknown one."""
+"""The name of whoever has this key or token; None for an unknown one. `frame.Refused` answers in place of the page."""
 
 
 class AccessError(EngineError):
