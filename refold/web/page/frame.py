@@ -26,6 +26,7 @@ from starlette.routing import Route
 
 from refold.core.authoring.skill import Skill
 from refold.core.errors import InputRejected
+from refold.divergence import DIFFERS
 from refold.engine import (
     CodecError,
     CodeChanged,
@@ -298,6 +299,7 @@ def page(
         schedule_url=lambda id, **query: url(request, task_path(id, "schedules"), **query),
         task_url=lambda task_id, under="task", **query: url(request, task_path(task_id, under), **query),
         person=person,
+        reason=str if person is not None and person.payloads else _unquoted,
         me=Markup('<input type="hidden" name="{}" value="{}">').format(AS, person.name) if person is not None else "",
         here=request.url.path.removeprefix(root(request)) or "/",
         temporal_ui=site.temporal_ui,
@@ -309,6 +311,12 @@ def page(
     if said:
         response.delete_cookie(SAID, path=cookie_path(request))
     return response
+
+
+def _unquoted(reason: str) -> str:
+    """A reason without the recorded values that it quotes, where the skill's code differs from what was recorded."""
+    before, differs, _ = reason.partition(DIFFERS)
+    return before + differs
 
 
 def go(site: Site, request: Request, where: str, said: str = "", about: str = "") -> Response:

@@ -12,7 +12,10 @@ import pytest
 
 from refold import Content, Status
 from refold.a2a.serve import bound, serve, url_of
-from refold.engine import News, TaskFilter
+from refold.core.fold.journal import Entry
+from refold.divergence import Difference
+from refold.engine import CodeChanged, News, TaskFilter, TaskView
+from refold.record import TaskRecord
 from refold.testing import FakeEngine
 from refold.web.page import Access, AccessError, access_from_env, page_app
 from tests.web.page.conftest import HOST, SAME, Browser, Open
@@ -461,6 +464,48 @@ async def test_who_may_not_see_payloads_sees_none(engine: FakeEngine, open_page:
         assert "sesame" not in (await nora.get(path)).text, path
     for path in ("content", "artifact", "raw", "at", "explain"):
         assert (await nora.get(f"/{path}/e1")).status_code == 403
+
+
+async def test_who_may_not_see_payloads_reads_no_recorded_value_in_a_reason(
+    engine: FakeEngine, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Where the skill's code differs, the reason quotes what was recorded: they read that it differs; others, how.
+    """
+    await engine.start("ask", Content.from_text("go"), task_id="a1")
+    look, record = engine.look, engine.record
+    change = {"task_id": "a1", "seq": 1, "upto": 1, "field": "messages[0].parts[0].text"}
+    found = Difference(**change, recorded="sesame-opens", now="nothing")
+
+    async def told(task_id: str) -> TaskView:
+        return (await look(task_id)).model_copy(update={"note": str(found), "differs": found.found})
+
+    async def recorded(task_id: str) -> TaskRecord:
+        return (await record(task_id)).changed({"differs": str(found)})
+
+    async def stopped(task_id: str) -> TaskRecord:
+        return (await record(task_id)).changed({"note": str(found), "waits": ()})
+
+    async def refused(task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+        raise CodeChanged(str(found))
+        yield
+
+    monkeypatch.setattr(engine, "look", told)
+    nora = await open_page(key="key-of-nora", see_all=("*",), no_payloads=("nora",))
+    ada = await open_page(key="key-of-ada", see_all=("*",))
+
+    async def check(*paths: str) -> None:
+        for path in paths:
+            hers, all_of_it = (await nora.get(path)).text, (await ada.get(path)).text
+            assert ("code differs from what was recorded" in hers, "sesame" in hers) == (True, False), path
+            assert "sesame" in all_of_it, path
+
+    monkeypatch.setattr(engine, "record", recorded)
+    await check("/task/a1", "/head/a1", "/calls/a1")
+    monkeypatch.setattr(engine, "record", stopped)
+    await check("/")
+    monkeypatch.setattr(engine, "journal", refused)
+    await check("/task/a1", "/story/a1", "/calls/a1")
 
 
 PATHS = ("task", "head", "waits", "story", "calls", "content", "artifact", "raw", "live", "ask", "at", "explain",
