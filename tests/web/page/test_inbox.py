@@ -23,6 +23,7 @@ from refold.engine import Decision, Listed, Place, TaskFilter, TaskView
 from refold.record import TaskRecord
 from refold.testing import FakeEngine, calls
 from refold.web.page import Access, Pages, page_app
+from refold.web.page.forms import changes, fields_of_value
 from tests.web.page.conftest import HOST, Browser, Open
 from tests.web.page.skills import SKILLS
 
@@ -155,6 +156,18 @@ async def test_arguments_are_changed_and_approved(engine: FakeEngine, ada: Brows
     assert (await ada.send("/decide", **form, **fields)).status_code == 303
     (decision,) = await decisions(engine, "o1")
     assert decision.changes == {"arguments": {"amount_cents": 450, "urgent": True}}
+
+
+def test_a_text_that_nobody_touched_is_not_changed() -> None:
+    """
+    Browsers send the lines of a text with ends of their own; it counts as changed only where it reads otherwise.
+    """
+    show: dict[str, JsonValue] = {"body": "Dear A,\r\nregards\r\nB", "to": "x\ry", "subject": "Hi"}
+    body, to, subject = fields_of_value(show, tuple(show))
+    form = {body.name: "Dear A,\nregards\nB", to.name: "x\ny", subject.name: "Hello"}
+
+    assert changes((body, to, subject), form, show) == {"subject": "Hello"}
+    assert changes((body,), {body.name: "Dear A,\nbye"}, show) == {"body": "Dear A,\nbye"}
 
 
 @pytest.mark.parametrize(("typed", "result"), [('"by hand"', "by hand"), ("null", None), (" ", ...)])
