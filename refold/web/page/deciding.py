@@ -78,7 +78,7 @@ async def decide(call: Call) -> Response:
     ((wait, ask),) = await _open_gates(call, record, gates)
     edits = _edits(call, ask) if verdict == "change" else None
     view = await _decide(call, record, gates, [_decision(wait, ask, verdict, call.form.get("comment", ""), edits)])
-    return _back(call, record, _said(view, wait, verdict))
+    return await _back(call, record, _said(view, wait, verdict))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ async def decide_all(call: Call) -> Response:
     for approved, word in ((True, "Approved"), (False, "Denied")):
         if slots := [snippet(wait.slot, 80) for wait, _, decision in made if decision.approved is approved]:
             said.append(f"{word}: {', '.join(slots)}.")
-    return _back(call, record, " ".join(said))
+    return await _back(call, record, " ".join(said))
 
 
 def _choices(call: Call) -> list[Choice]:
@@ -166,7 +166,7 @@ async def answer(call: Call) -> Response:
         with suppress(TaskNotFound):
             _open_question(await call.record(record.task_id), wait.gate)  # somebody else was faster: say so
         raise
-    return _back(call, record, f"Your answer to “{snippet(wait.slot, 80)}” was taken.")
+    return await _back(call, record, f"Your answer to “{snippet(wait.slot, 80)}” was taken.")
 
 
 async def resolve(call: Call) -> Response:
@@ -187,7 +187,7 @@ async def resolve(call: Call) -> Response:
         comment=call.form.get("comment", ""),
     )
     done = "It is tried again." if how == "retry" else "The outcome is recorded."
-    return _back(call, record, done)
+    return await _back(call, record, done)
 
 
 def _open_question(record: TaskRecord, gate: str) -> tuple[Wait, AskUser]:
@@ -321,8 +321,13 @@ def _said(view: TaskView, wait: Wait, verdict: str) -> str:
     return f"You approved “{name}”{more}." + (" It waits for more people." if waits else "")
 
 
-def _back(call: Call, record: TaskRecord, said: str) -> Response:
-    """To where the form stood: the task's page, or the inbox."""
+async def _back(call: Call, record: TaskRecord, said: str) -> Response:
+    """To where the form stood: the task's page, or the inbox; an approver may not see the task any more."""
+    if not call.person.runs(record):
+        try:
+            await call.record(record.task_id)
+        except EngineError:
+            return call.go("/", said)
     if call.form.get("back") == "task":
         return call.go(task_path(record.task_id), said)
     return call.go("/", said, about=record.task_id)

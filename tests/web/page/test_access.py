@@ -369,6 +369,22 @@ async def test_who_is_listed_at_a_gate_only_decides_there(engine: FakeEngine, op
     assert (await dora.send("/act/g1", to="cancel")).status_code == 303
 
 
+@pytest.mark.parametrize("back", ["task", ""])
+async def test_an_approver_reads_that_the_decision_was_taken(engine: FakeEngine, open_page: Open, back: str) -> None:
+    """
+    In the inbox, without a link, where the task is not theirs to see any more; else on the page that they decided on.
+    """
+    form = {**await guarded(engine), "back": back}
+    ada, bob = await open_page(key="key-of-ada"), await open_page(key="key-of-bob")
+
+    for browser, where in ((ada, "/task/g1" if back else "/"), (bob, "/")):
+        sent = await browser.send("/decide", **form)
+        assert sent.headers["location"] == where
+        page = await browser.get(where)
+        assert (page.status_code, "You approved “pay”" in page.text) == (200, True)
+    assert "g1" not in page.text
+
+
 async def test_only_its_owner_answers_a_task(engine: FakeEngine, open_page: Open) -> None:
     """
     A question beside a gate has no form for the approver, who reads why; the owner answers it.
