@@ -487,6 +487,54 @@ async def test_the_oldest_comes_first_and_pages_follow(engine: FakeEngine, ada: 
     assert seen == [f"o{number:02}" for number in range(50)]
 
 
+async def others(engine: FakeEngine, many: int) -> None:
+    """Tasks that wait for bob, each longer than the next."""
+    for number in range(many):
+        await engine.start("beside", Content.from_text("go"), task_id=f"b{number:02}", owner="dora")
+        await engine.send(f"b{number:02}", Content.from_text("now"), slot="when")
+        await engine.advance(60)
+
+
+async def test_what_waits_behind_tasks_of_others_is_not_passed_over(
+    engine: FakeEngine, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    One page looks at so many tasks; if none of them waits for the person, it says so and leads on.
+    """
+    monkeypatch.setattr("refold.web.page.inbox.READ", 20)
+    await others(engine, 20)
+    await order(engine)
+    dora = await open_page(key="key-of-dora", see_all=("dora",))
+
+    first = (await dora.get("/")).text
+
+    assert "None of the 20 tasks that this page looked at waits for you." in first
+    assert "Nothing waits for you" not in first
+    link = first.split('<a class="button" href="')[-1].split('"')[0].replace("&amp;", "&")
+    assert "Buy tea?" in (await dora.get(link)).text
+
+
+async def test_an_inbox_that_lacks_what_waits_longest_says_so(
+    engine: FakeEngine, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    So many tasks are put in order, those that changed last; the list of tasks has all.
+    """
+    await order(engine)
+    await engine.advance(60)
+    await others(engine, 5)
+    dora = await open_page(key="key-of-dora", see_all=("dora",))
+    assert "have waited longest" not in (await dora.get("/")).text
+
+    monkeypatch.setattr("refold.web.page.waiting.WAITING", 5)
+    dora = await open_page(key="key-of-dora", see_all=("dora",))
+    page = (await dora.get("/")).text
+
+    assert "this list lacks those that have waited longest" in page
+    assert "None of the 5 tasks that this page looked at waits for you." in page
+    assert 'href="/tasks?lifecycle=paused"' in page
+
+
 async def test_a_gate_has_an_address_with_its_history(engine: FakeEngine, ada: Browser) -> None:
     """
     It compares what is asked with what an earlier grant saw; after the decision it says who made it.
