@@ -145,7 +145,7 @@ def _routes(site: Site) -> list[BaseRoute]:
         "/answer": deciding.again(deciding.answer),
         "/resolve": deciding.again(deciding.resolve),
         "/bulk": Bulk().bulk,
-        "/skills/{skill}": skills.start,
+        "/skills/{skill}": deciding.again(skills.start),
         "/schedules/{schedule:path}": schedules.act,
         "/act/{task_id:path}": task.act,
         "/fork/{task_id:path}": past.fork,

@@ -17,11 +17,22 @@ from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.core.gates import digest_of
 from refold.core.waits import Wait
-from refold.engine import Decision, EngineError, NotConnected, NoWorker, TaskNotFound, TaskView, checked
+from refold.engine import (
+    CodecError,
+    Decision,
+    EngineError,
+    NotConnected,
+    NoWorker,
+    PayloadTooLarge,
+    StorageError,
+    TaskNotFound,
+    TaskView,
+    checked,
+)
 from refold.record import TaskRecord
 from refold.web.page.forms import changes, fields_for, fields_of_value, filled
-from refold.web.page.frame import Call, Handler, Refused, again_later, task_path
-from refold.web.page.items import decisions_in, grouped, items_of
+from refold.web.page.frame import Call, Handler, Refused, again_later, task_path, written
+from refold.web.page.items import Item, decisions_in, grouped, items_of
 from refold.words.text import snippet
 
 LOOK_BACK = 500
@@ -42,28 +53,30 @@ def again(handler: Handler) -> Handler:
         try:
             return await handler(call)
         except InputRejected as error:
-            return await _once_more(call, error)
-        except (NoWorker, NotConnected) as error:
+            return await _once_more(call, error, 409)
+        except PayloadTooLarge as error:
+            return await _once_more(call, error, 413)
+        except (NoWorker, NotConnected, StorageError, CodecError) as error:
             return again_later(call.site, call.request, call.fields, call.person, 503, str(error))
 
     return answered
 
 
-async def _once_more(call: Call, error: InputRejected) -> Response:
-    try:
+async def _once_more(call: Call, error: InputRejected | PayloadTooLarge, status: int) -> Response:
+    task_id, items = "", list[Item]()
+    with suppress(EngineError):  # the task cannot be read now, or the person may not see it any more
         record = await call.record(call.form.get("task", ""))
         view = await call.engine.look(record.task_id) if "command" in call.form else None
-    except EngineError:
-        raise error from None
-    sent = {*call.fields.get("gate", ()), *call.fields.get("command", ())}
-    items = (item for item in items_of(record, call.person, view) if item.id in sent)
+        sent = {*call.fields.get("gate", ()), *call.fields.get("command", ())}
+        task_id, items = record.task_id, [item for item in items_of(record, call.person, view) if item.id in sent]
     return call.page(
         "again.html",
-        status=409,
-        task_id=record.task_id,
+        status=status,
+        task_id=task_id,
         message=str(error),
         groups=grouped(items),
         typed=call.form,
+        written=written(call.fields),
         in_task=call.form.get("back") == "task",
     )
 
@@ -156,7 +169,7 @@ async def answer(call: Call) -> Response:
         value = filled(fields_for(ask.expect), call.form)
         if value is None:
             raise InputRejected("null is no answer; nothing was sent")
-        content = Content.from_data(value)
+        content = checked(Content.from_data, data=value)
     # The same answer of the same person is taken once: a second click changes nothing.
     once = digest_of(wait.gate, call.person.name, content.model_dump(mode="json"))
     delivery_id, sender = f"page:{once}", call.person.name

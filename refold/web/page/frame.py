@@ -417,8 +417,17 @@ def again_later(
     """A page that keeps a form which nobody takes now, and sends it again."""
     sent = [(name, value) for name, values in form.items() for value in values]
     path = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
-    shown = {"path": path, "message": message, "title": title, "sent": sent, "said": ""}
+    shown = {"path": path, "message": message, "title": title, "sent": sent, "written": written(form), "said": ""}
     return page(site, request, "later.html", person, status=status, **shown)
+
+
+TYPED = ("text", "comment", "outcome", "reason", "note", "f:")
+"""How the names begin of the fields into which people type."""
+
+
+def written(form: Mapping[str, Sequence[str]]) -> list[str]:
+    """What a person typed, of all that a form has sent."""
+    return [value for name, values in form.items() for value in values if value and name.startswith(TYPED)]
 
 
 def _somebody_else(call: Call, shown_to: str) -> Response:

@@ -244,6 +244,19 @@ async def test_without_a_worker_nothing_is_lost(engine: FakeEngine, ada: Browser
     assert (await ada.send("/decide", **form)).status_code == 303
 
 
+async def test_without_a_server_a_start_can_be_sent_again(engine: FakeEngine, ada: Browser) -> None:
+    """
+    The page keeps what the task begins with, and the form's number, so that it starts one task.
+    """
+    engine.fault = NotConnected("no server answers at 127.0.0.1:7233")
+    kept = await ada.send("/skills/ask", text="Grace & Co", once="0000000a")
+    assert (kept.status_code, 'name="text" value="Grace &amp; Co"' in kept.text) == (503, True)
+    assert 'name="once" value="0000000a"' in kept.text
+
+    engine.fault = None
+    assert (await ada.send("/skills/ask", text="Grace & Co", once="0000000a")).status_code == 303
+
+
 @pytest.mark.parametrize("prefix", ["/tools/refold", "/ä b"])
 async def test_under_any_path_every_link_stays_there(engine: FakeEngine, prefix: str) -> None:
     """

@@ -16,10 +16,21 @@ from pydantic import JsonValue
 
 from refold import Content, Status
 from refold.core.commands import AskApproval
+from refold.core.errors import InputRejected
 from refold.core.gates import DecisionMade
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.waits import Wait
-from refold.engine import Decision, Listed, Place, TaskFilter, TaskView
+from refold.engine import (
+    CodecError,
+    Decision,
+    Listed,
+    NotConnected,
+    PayloadTooLarge,
+    Place,
+    StorageError,
+    TaskFilter,
+    TaskView,
+)
 from refold.record import TaskRecord
 from refold.testing import FakeEngine, calls
 from refold.web.page import Access, Pages, page_app
@@ -278,6 +289,67 @@ async def test_what_is_not_taken_is_shown_again_as_it_was_typed(engine: FakeEngi
     assert "bob has approved" in late
     assert 'href="/task/o1">To the task' in late
     assert "<textarea" not in late
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "kept"),
+    [
+        pytest.param(NotConnected("no server answers"), 503, 'name="text" value="Grace', id="no-server"),
+        pytest.param(StorageError("the storage is away"), 503, 'name="text" value="Grace', id="no-storage"),
+        pytest.param(CodecError("the key is not here"), 503, 'name="text" value="Grace', id="no-key"),
+        pytest.param(PayloadTooLarge("the answer is too large"), 413, ">\nGrace", id="too-large"),
+        pytest.param(InputRejected("the task has ended"), 409, ">\nGrace", id="refused"),
+    ],
+)
+async def test_no_fault_loses_an_answer(engine: Faster, ada: Browser, fault: Exception, status: int, kept: str) -> None:
+    """
+    What was typed is on the page that says why it was not taken: to be sent again, or to be changed first.
+    """
+    await engine.start("ask", Content.from_text("go"), task_id="a1")
+    engine.between = partial(raising, fault)
+
+    page = await ada.send("/answer", task="a1", gate=(await gate_of(engine, "a1")).gate, text="Grace & Co")
+
+    assert (page.status_code, f"{kept} &amp; Co" in page.text, str(fault) in page.text) == (status, True, True)
+
+
+async def raising(fault: Exception) -> None:
+    """Whatever is asked fails so."""
+    raise fault
+
+
+async def test_an_answer_that_comes_too_late_is_still_there_to_copy(engine: Faster, ada: Browser) -> None:
+    """
+    Somebody else has answered the question, or the gate is not the person's to see any more: no form takes the text.
+    """
+    await engine.start("ask", Content.from_text("go"), task_id="a1")
+    first = (await gate_of(engine, "a1")).gate
+    await engine.send("a1", Content.from_text("bob's"))
+    text = await ada.send("/answer", task="a1", gate=first, text="a long <answer>")
+    data = await ada.send("/answer", task="a1", gate=first, **{'f:["city"]': "Rome"})
+
+    assert (text.status_code, data.status_code) == (409, 409)
+    assert ">a long &lt;answer&gt;</p>" in text.text
+    assert ">Rome</p>" in data.text
+
+
+@pytest.mark.parametrize("path", ["/answer", "/resolve", "/skills/order"])
+async def test_data_that_is_nested_too_deeply_is_refused_in_words(engine: FakeEngine, ada: Browser, path: str) -> None:
+    """
+    It is no bug of the page: the form is there again.
+    """
+    deep = "[" * 300 + "]" * 300
+    forms: dict[str, dict[str, str]] = {
+        "/answer": {"task": "l1", 'f:["names"]': deep},
+        "/resolve": {"task": "c1", "command": await blocked(engine), "how": "outcome", "outcome": deep},
+        "/skills/order": {'f:["item"]': "tea", 'f:["amount_cents"]': "5", 'f:["urgent"]': "false", 'f:["tags"]': deep},
+    }
+    await engine.start("list", Content.from_text("go"), task_id="l1")
+    forms["/answer"]["gate"] = (await gate_of(engine, "l1")).gate
+
+    page = await ada.send(path, **forms[path])
+
+    assert (page.status_code, deep in page.text) == (409, True)
 
 
 class Silent(FakeEngine):

@@ -14,7 +14,7 @@ from refold.core.authoring.skill import Skill
 from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.lifecycle import TaskState
-from refold.engine import TaskExists, TaskFilter, UnknownSkill
+from refold.engine import PayloadTooLarge, TaskExists, TaskFilter, UnknownSkill, checked
 from refold.static.diagram.graph import nodes_of
 from refold.static.diagram.layout import Move, drawn
 from refold.web.page.forms import fields_for, filled
@@ -113,7 +113,7 @@ async def start(call: Call) -> Response:
     card, wanted = found.options.card, found.options.input
     try:
         if wanted is not None:
-            content = Content.from_data(filled(fields_for(wanted), call.form))
+            content = checked(Content.from_data, data=filled(fields_for(wanted), call.form))
         else:
             text = call.form.get("text", "")
             if not text.strip():
@@ -127,8 +127,8 @@ async def start(call: Call) -> Response:
             owner=call.person.name if call.person.proven else None,
             started_by=call.person.name,
         )
-    except InputRejected as error:
-        return _page(call, found, status=409, typed=call.form, problem=error.reason)
+    except (InputRejected, PayloadTooLarge) as error:
+        return _page(call, found, status=409, typed=call.form, problem=str(error))
     except TaskExists as error:
         if error.task_id == known:
             said = "This form has started this task already. To start another one, open the skill again."
