@@ -72,6 +72,27 @@ async def test_the_story_says_what_happened_and_why_it_waits(engine: FakeEngine,
     assert "There are no entries here" in (await ada.get("/story/o1?after=99")).text
 
 
+async def test_a_burst_of_entries_comes_in_several_parts(
+    engine: FakeEngine, ada: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A part that is full fetches the next one at once; the last one waits until something changes.
+    """
+    monkeypatch.setattr("refold.web.page.task.pages.ENTRIES", 2)
+    await engine.start("quiz", Content.from_text("go"), task_id="q1")
+    for answer in ("one", "two"):
+        await engine.send("q1", Content.from_text(answer))
+
+    async def part(after: int) -> str:
+        return (await ada.get(f"/story/q1?after={after}", headers={"HX-Request": "true"})).text
+
+    assert (await engine.look("q1")).seq == 3
+    assert 'after=2" hx-trigger="changed, load"' in await part(0)
+    assert 'after=3" hx-trigger="changed"' in await part(2)
+    assert 'after=3" hx-trigger="changed"' in await part(3)
+    assert 'after=3" hx-trigger="changed"' in (await ada.get("/task/q1")).text
+
+
 async def test_a_failed_call_says_when_it_comes_again(engine: FakeEngine, ada: Browser) -> None:
     """
     Why, since when, until when; and each call with its attempts and its receipt.

@@ -113,6 +113,7 @@ async def task(call: Call) -> Response:
         story=stories(newest, payloads=call.person.payloads),
         first=first,
         last=newest[-1].seq if newest else first,
+        more=False,
         entries=ENTRIES,
         **standing,
     )
@@ -180,7 +181,9 @@ async def story(call: Call) -> Response:
     entries = await _story(call, after, min(until, after + ENTRIES))
     last = entries[-1].entry.seq if entries else after
     template = "entries.html" if call.fragment else "story.html"
-    return call.page(template, task_id=call.task_id, story=entries, first=after, last=last, entries=ENTRIES)
+    # A part that is full is followed by the next at once, and not only when something changes again.
+    shown = {"story": entries, "first": after, "last": last, "more": len(entries) == ENTRIES, "entries": ENTRIES}
+    return call.page(template, task_id=call.task_id, **shown)
 
 
 async def _story(call: Call, after: int, until: int) -> list[Told]:
