@@ -32,7 +32,7 @@ from refold.web.page.skills import pages as skills
 from refold.web.page.streams import Bell
 from refold.web.page.task import pages as task
 from refold.web.page.task import past
-from refold.web.page.templates import HERE
+from refold.web.page.templates import HERE, version
 
 log = logger("refold.page")
 
@@ -158,9 +158,12 @@ def _routes(site: Site) -> list[BaseRoute]:
 
 
 async def _static(request: Request) -> Response:
-    file = HERE / "static" / str(request.path_params["file"])
-    if file.parent != HERE / "static" or not file.is_file():
-        raise HTTPException(404)
+    name = str(request.path_params["file"])
+    try:
+        version(name)
+    except KeyError:
+        raise HTTPException(404) from None
+    file = HERE / "static" / name
     kept = {"Cache-Control": "public, max-age=31536000, immutable"} if request.query_params.get("v") else {}
     return FileResponse(file, media_type=KINDS.get(file.suffix, "text/plain"), headers=kept)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -314,9 +314,16 @@ async def raw(call: Call) -> Response:
         return json_response(_raw(await call.view(call.task_id)))
     await call.record(call.task_id)
     entries = call.engine.journal(call.task_id)
-    return StreamingResponse(
-        (f"{_raw(entry)}\n".encode() async for entry in entries), media_type="application/x-ndjson"
-    )
+    first = await anext(entries, None)  # what cannot be read is refused before the answer begins
+
+    async def lines() -> AsyncIterator[bytes]:
+        async with aclosing(entries):
+            if first is not None:
+                yield f"{_raw(first)}\n".encode()
+            async for entry in entries:
+                yield f"{_raw(entry)}\n".encode()
+
+    return StreamingResponse(lines(), media_type="application/x-ndjson")
 
 
 def _raw(value: TaskView | Entry) -> str:
