@@ -137,6 +137,17 @@ async def test_artifacts_are_saved_and_only_images_shown(open_page: Open, engine
         assert (await ada.get(wrong)).status_code == 404
 
 
+async def test_a_part_is_found_in_temporals_own_ui(open_page: Open, engine: FakeEngine) -> None:
+    """
+    The slash in its id separates nothing in the address.
+    """
+    engine.skills["parent"] = FakeEngine([Parent]).skills["parent"]
+    await engine.start("parent", Content.from_text("go"), task_id="p1")
+    ada = await open_page(loopback="ada", ui="http://ui/namespaces/default/workflows")
+
+    assert 'href="http://ui/namespaces/default/workflows/p1%2F1.1"' in (await ada.get("/task/p1%2F1.1")).text
+
+
 async def test_parts_have_pages_and_their_gates_are_listed_once(open_page: Open, engine: FakeEngine) -> None:
     """
     A part's id has slashes; its gate is in the inbox under the part, and the parent links to it.
