@@ -63,6 +63,9 @@ AS = "as"
 SAID = "refold_said"
 """The cookie that carries one sentence to the next page."""
 
+SAID_BYTES = 2_000
+"""How much of it: signed and in base64, and with the task that it is about, browsers take no more than 4,096 bytes."""
+
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -323,7 +326,8 @@ def go(site: Site, request: Request, where: str, said: str = "", about: str = ""
     """See `Call.go`."""
     response = RedirectResponse(where, 303)
     if said:
-        value = site.access.signed({"text": said[:1000], "about": about}, "said", 60)
+        shown = said.encode()[:SAID_BYTES].decode(errors="ignore")
+        value = site.access.signed({"text": shown, "about": about}, "said", 60)
         set_cookie(site, request, response, SAID, value, 60)
     return response
 

@@ -170,7 +170,7 @@ class Access:
 
     def signed(self, value: dict[str, Any], what: str, seconds: float = SESSION_S) -> str:
         """A value as the text of a cookie, valid for so long."""
-        body = json.dumps({**value, "what": what, "until": time.time() + seconds}).encode()
+        body = json.dumps({**value, "what": what, "until": time.time() + seconds}, ensure_ascii=False).encode()
         return f"{base64.urlsafe_b64encode(body).decode()}.{self._signature(body)}"
 
     def read(self, cookie: str, what: str) -> dict[str, Any] | None:

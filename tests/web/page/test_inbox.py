@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from refold import Content, Status
+from refold import Content, Ctx, GatePolicy, Status, Transition, flow_skill, step
 from refold.core.commands import AskApproval
 from refold.core.errors import InputRejected
 from refold.core.gates import DecisionMade
@@ -422,6 +422,30 @@ async def test_one_form_grants_at_one_gate_and_denies_at_another(engine: FakeEng
     first, second = (await engine.record("t2")).waits
     await ada.send("/decide-all", **each("t2", [(first, "", ""), (second, "deny", "")]))
     assert [wait.gate for wait in (await engine.record("t2")).waits] == [first.gate]
+
+
+@flow_skill(id="many")
+class Many:
+    """Many gates with long names."""
+
+    @step(start=True)
+    async def all(self, ctx: Ctx, content: Content) -> Transition:
+        policy = GatePolicy(on_denied="continue")
+        await ctx.gather(*(ctx.approve(f"{number} {'ж' * 70}", "Pay?", policy=policy) for number in range(40)))
+        return ctx.complete("paid")
+
+
+async def test_a_long_sentence_about_what_was_done_is_cut_and_not_lost(engine: FakeEngine, ada: Browser) -> None:
+    """
+    A cookie carries it to the next page, and browsers drop one of more than 4,096 bytes.
+    """
+    engine.skills["many"] = FakeEngine([Many]).skills["many"]
+    await engine.start("many", Content.from_text("go"), task_id="x" * 200)
+
+    done = await ada.send("/decide-all", **approval("x" * 200, *(await engine.record("x" * 200)).waits))
+
+    assert len(done.headers["set-cookie"].partition(";")[0]) < 4_096
+    assert f"Approved: 0 {'ж' * 70}" in (await ada.get("/")).text
 
 
 async def test_a_denial_that_ends_the_task_comes_after_the_grants(engine: FakeEngine, ada: Browser) -> None:
