@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -65,6 +66,9 @@ SAID = "refold_said"
 
 SAID_BYTES = 2_000
 """How much of it: signed and in base64, and with the task that it is about, browsers take no more than 4,096 bytes."""
+
+ONCE = re.compile(r"[0-9a-f]{8}")
+"""What a form that starts a task is known by, so that it starts one task however often it is sent."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -187,6 +191,12 @@ class Call:
     def task_id(self) -> str:
         """The task that the address names."""
         return str(self.request.path_params["task_id"])
+
+    @property
+    def once(self) -> str:
+        """What the form is known by, see `ONCE`; empty if it says nothing of the kind."""
+        given = self.form.get("once", "")
+        return given if ONCE.fullmatch(given) else ""
 
     def asked(self, name: str) -> str:
         """A value of the address's query, without NUL, which no name holds and no database takes."""

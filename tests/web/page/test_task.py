@@ -230,6 +230,24 @@ async def test_time_travel_and_forks(engine: FakeEngine, ada: Browser) -> None:
     assert fork.live
 
 
+async def test_a_form_makes_one_branch(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Sent twice it leads to the branch that it has made: effects of a live one take place once. A part has branches, too.
+    """
+    engine.skills["parent"] = FakeEngine([Parent]).skills["parent"]
+    await engine.start("parent", Content.from_text("go"), task_id="p1")
+    for path in ("p1", "p1%2F1.1"):
+        once = re.search(r'name="once" value="([0-9a-f]+)"', (await ada.get(f"/at/{path}")).text)
+        assert once is not None
+        assert (await ada.send(f"/fork/{path}", seq="1", live="yes", once=once[1])).status_code == 303
+
+    sent = [await ada.send("/fork/p1", seq="1", live="yes", once="0000000a") for _ in range(2)]
+
+    assert [one.headers["location"] for one in sent] == ["/beside/p1.f0000000a"] * 2
+    assert "has branched off this task already" in (await ada.get("/beside/p1.f0000000a")).text
+    assert len(await engine.offspring("p1")) == 2
+
+
 async def test_a_task_without_a_past_says_so(engine: FakeEngine, ada: Browser) -> None:
     """
     A held task has no entry yet; each of its pages says what it can.
