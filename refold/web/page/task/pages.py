@@ -182,8 +182,8 @@ async def story(call: Call) -> Response:
     last = entries[-1].entry.seq if entries else after
     template = "entries.html" if call.fragment else "story.html"
     # A part that is full is followed by the next at once, and not only when something changes again.
-    shown = {"story": entries, "first": after, "last": last, "more": len(entries) == ENTRIES, "entries": ENTRIES}
-    return call.page(template, task_id=call.task_id, **shown)
+    shown: dict[str, Any] = {"story": entries, "first": after, "last": last, "more": len(entries) == ENTRIES}
+    return call.page(template, task_id=call.task_id, entries=ENTRIES, **shown)
 
 
 async def _story(call: Call, after: int, until: int) -> list[Told]:
