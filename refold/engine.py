@@ -396,6 +396,7 @@ class Decision(Value):
         digest: The digest of what the approver was shown; None takes what the gate shows now.
         comment: Why.
         changes: Edits of fields that the gate declares editable, as in `Engine.decide`.
+        said_at: The approver's own time of the decision, for information only; None is when it is sent.
     """
 
     gate: str | None = lean()
@@ -403,6 +404,7 @@ class Decision(Value):
     digest: str | None = lean()
     comment: str = lean("")
     changes: dict[str, JsonValue] = lean(factory=dict)
+    said_at: datetime | None = lean()
 
 
 class Place(Value):
@@ -858,7 +860,7 @@ def decision_of(
         shown: The digest of what the gate shows now, for an approver who names none.
         approver: Who decides.
         vouched_by: Who vouches for the approver.
-        said_at: When.
+        said_at: When, for a decision that does not say so.
 
     Raises:
         InputRejected: A field does not fit.
@@ -872,7 +874,7 @@ def decision_of(
         asserted_by=vouched_by,
         comment=said.comment,
         changes=said.changes,
-        said_at=said_at,
+        said_at=said.said_at or said_at,
     )
 
 

@@ -82,7 +82,10 @@ MAY_IMPORT = {
     "a2a": {"a2a", "callbacks", "web", "record", "engine", "seen", "webhooks", "core"},
     "testing": {"testing", "callbacks", "deciding", "lineage", "conversation", "record", "engine", "webhooks", "core"},
     "words": {"words", "cost", "core"},
-    "web": {"web", "words", "callbacks", "cost", "record", "static", "differences", "engine", "seen", "core"},
+    "web": {
+        *("web", "words", "callbacks", "cost", "record", "static", "differences", "divergence", "engine", "seen"),
+        "core",
+    },
     "cli": {
         *("cli", "evals", "export", "testing", "a2a", "web", "temporal", "digests", "record", "engine", "webhooks"),
         "callbacks",

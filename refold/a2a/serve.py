@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from refold.a2a.connections import protocol
 from refold.a2a.security.settings import Security
 from refold.a2a.streams.sse import OpenStreams
+from refold.web.hosts import with_peer
 
 DRAIN_S = 10
 """Seconds that open calls have to finish after the gateway is stopped."""
@@ -80,6 +81,10 @@ async def serve(
         server_header=False,
         timeout_graceful_shutdown=math.ceil(drain_s) + CUT_S,
     )
+    config.load()
+    # uvicorn puts the address that a proxy on this machine forwards in the place of the proxy's own. Callers are
+    # counted and logged by it, but the page asks whether the proxy itself has sent the name of a person.
+    config.loaded_app = with_peer(config.loaded_app)
     server = _Server(config, ready)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     stopped = asyncio.create_task(stop.wait())

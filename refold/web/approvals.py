@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from refold.core.errors import InputRejected
 from refold.core.schema import problems
-from refold.engine import Engine, NotConnected, NoWorker, TaskNotFound, TaskView, WaitView
+from refold.engine import Decision, Engine, EngineError, PayloadTooLarge, TaskNotFound, TaskView, WaitView, checked
 
 BODY_LIMIT_BYTES = 64 * 1024
 
@@ -29,7 +29,7 @@ MaySee = Callable[[str, str], Awaitable[bool]]
 """Whether a caller may see a task, by its id."""
 
 
-class Decision(BaseModel):
+class Said(BaseModel):
     """The request's body.
 
     Attributes:
@@ -84,7 +84,7 @@ def approval_app(
 
     Answers 200 with the task; 401 for an unknown caller; 403 for one who names another approver without being allowed
     to, or may not decide; 404 for a task that does not exist; 409 for a gate that is not open, or shows something else;
-    413 and 422 for a body that does not fit; 503 if no worker or server answers.
+    413 and 422 for a body that does not fit; 503 if no worker, server or storage answers.
 
     Args:
         engine: Runs the tasks. With `REFOLD_APPROVAL_KEY` set, its decisions are signed.
@@ -96,45 +96,47 @@ def approval_app(
     async def callback(request: Request) -> JSONResponse:
         caller = authenticate(request)
         if caller is None:
-            return _said(401, "say who calls: Authorization: Bearer KEY")
+            return _answer(401, "say who calls: Authorization: Bearer KEY")
         body = await request.body()
         if len(body) > BODY_LIMIT_BYTES:
-            return _said(413, f"a decision takes at most {BODY_LIMIT_BYTES} bytes")
+            return _answer(413, f"a decision takes at most {BODY_LIMIT_BYTES} bytes")
         try:
-            decision = Decision.model_validate_json(body)
+            said = Said.model_validate_json(body)
         except ValidationError as error:
-            return _said(422, problems(error))
-        approver = decision.approver or caller
+            return _answer(422, problems(error))
+        approver = said.approver or caller
         if approver != caller and caller not in may_vouch:
-            return _said(403, f"{caller} may not decide in the name of {approver}")
+            return _answer(403, f"{caller} may not decide in the name of {approver}")
         try:
-            if not await may_see(caller, decision.task_id):
-                raise TaskNotFound(decision.task_id)
-            return await _decide(engine, decision, approver, caller)
+            if not await may_see(caller, said.task_id):
+                raise TaskNotFound(said.task_id)
+            return await _decide(engine, said, approver, caller)
         except TaskNotFound as error:
-            return _said(404, str(error))
+            return _answer(404, str(error))
         except InputRejected as error:
-            return _said(409, str(error))
-        except (NoWorker, NotConnected) as error:
-            return _said(503, str(error))
+            return _answer(409, str(error))
+        except PayloadTooLarge as error:
+            return _answer(413, str(error))
+        except EngineError as error:
+            return _answer(503, str(error))
 
     return Starlette(routes=[Route("/approval-callback", callback, methods=["POST"])])
 
 
-async def _decide(engine: Engine, decision: Decision, approver: str, caller: str) -> JSONResponse:
-    wait = _gate(await engine.look(decision.task_id), decision.gate)
+async def _decide(engine: Engine, said: Said, approver: str, caller: str) -> JSONResponse:
+    wait = _gate(await engine.look(said.task_id), said.gate)
     if wait is not None and wait.approvers and approver not in wait.approvers:
-        return _said(403, f"{approver} may not decide at gate {wait.slot!r}")
-    view = await engine.decide(
-        decision.task_id,
-        decision.gate,
-        approved=decision.decision == "approved",
-        approver=approver,
-        digest=decision.digest,
-        comment=decision.comment,
-        vouched_by=caller,
-        changes=decision.changes,
+        return _answer(403, f"{approver} may not decide at gate {wait.slot!r}")
+    made = checked(
+        Decision,
+        gate=said.gate,
+        approved=said.decision == "approved",
+        digest=said.digest,
+        comment=said.comment,
+        changes=said.changes,
+        said_at=said.timestamp,
     )
+    view = await engine.decide_together(said.task_id, [made], approver=approver, vouched_by=caller)
     return JSONResponse(view.model_dump(mode="json"))
 
 
@@ -144,5 +146,5 @@ def _gate(view: TaskView, named: str | None) -> WaitView | None:
     return met[0] if len(met) == 1 else None
 
 
-def _said(status: int, message: str) -> JSONResponse:
+def _answer(status: int, message: str) -> JSONResponse:
     return JSONResponse({"error": message}, status_code=status)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
@@ -25,9 +26,29 @@ def host_of(given: str) -> str | None:
 
 
 def address_of(scope: Scope) -> str:
-    """The address that the request comes from; empty if unknown."""
+    """The address that the request comes from, also through a proxy that the server trusts; empty if unknown."""
     client = scope.get("client")
     return client[0] if client else ""
+
+
+PEER = "refold.peer"
+"""Where a request's scope holds the address that the connection itself comes from, see `with_peer`."""
+
+
+def with_peer(app: Any) -> ASGIApp:
+    """Keep the address of each connection in the scope, before `app` replaces it by what a proxy's headers say."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[PEER] = scope.get("client")
+        await app(scope, receive, send)
+
+    return serve
+
+
+def peer_of(scope: Scope) -> str:
+    """The address of the connection: of the proxy, if there is one. Empty if unknown."""
+    peer = scope.get(PEER) or scope.get("client")
+    return peer[0] if peer else ""
 
 
 def on_loopback(scope: Scope, headers: Headers) -> bool:

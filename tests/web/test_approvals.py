@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
@@ -11,7 +12,7 @@ import pytest
 from refold import Content, Status
 from refold.a2a import Security, a2a_app
 from refold.a2a.security.api_keys import api_keys
-from refold.engine import NotConnected
+from refold.engine import CodecError, EngineError, NotConnected, PayloadTooLarge, StorageError
 from refold.testing import FakeEngine
 from refold.web.approvals import approval_app, bearer_keys
 from tests.gated import Payment
@@ -100,7 +101,34 @@ async def test_a_second_decision_is_refused(engine: FakeEngine, http: httpx2.Asy
     assert (await post(http, "key-of-ada")).status_code == 409
 
 
-@pytest.mark.parametrize("lost", ["record", "look", "decide"])
+async def test_when_the_approver_decided_is_in_the_journal(engine: FakeEngine, http: httpx2.AsyncClient) -> None:
+    """
+    As the caller says it, which may be long before the decision arrives.
+    """
+    await post(http, "key-of-the-bot", approver="bob", timestamp="2020-02-03T04:05:06Z")
+
+    events = [entry.event async for entry in engine.journal("p1")]
+    assert events[-1].said_at == datetime(2020, 2, 3, 4, 5, 6, tzinfo=UTC)  # type: ignore[union-attr]  # a decision
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [(StorageError("no storage"), 503), (CodecError("no key"), 503), (PayloadTooLarge("too large"), 413)],
+)
+async def test_a_task_that_cannot_be_read_now_is_said(
+    engine: FakeEngine, http: httpx2.AsyncClient, fault: EngineError, status: int
+) -> None:
+    """
+    Whoever calls reads why, and may call again; it is no error of the server's own.
+    """
+    engine.fault = fault
+
+    answer = await post(http, "key-of-ada")
+
+    assert (answer.status_code, answer.json()) == (status, {"error": str(fault)})
+
+
+@pytest.mark.parametrize("lost", ["record", "look", "decide_together"])
 async def test_a_server_that_is_away_is_told_so(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
     """
     At a gateway, too, which first reads whether the caller may see the task: the caller comes again.

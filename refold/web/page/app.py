@@ -32,7 +32,7 @@ from refold.web.page.skills import pages as skills
 from refold.web.page.streams import Bell
 from refold.web.page.task import pages as task
 from refold.web.page.task import past
-from refold.web.page.templates import HERE
+from refold.web.page.templates import HERE, version
 
 log = logger("refold.page")
 
@@ -71,7 +71,10 @@ def page_app(engine: Engine, access: Access, pages: Pages | None = None) -> Star
 
     async def wrong(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        person = await access.person(request)
+        try:
+            person = await access.person(request)
+        except Refused:
+            person = None
         said = {404: "there is no such page", 405: "this address takes no such request"}
         refused = Refused(error.status_code, said.get(error.status_code, error.detail))
         response = told(site, request, refused, person)
@@ -142,7 +145,7 @@ def _routes(site: Site) -> list[BaseRoute]:
         "/answer": deciding.again(deciding.answer),
         "/resolve": deciding.again(deciding.resolve),
         "/bulk": Bulk().bulk,
-        "/skills/{skill}": skills.start,
+        "/skills/{skill}": deciding.again(skills.start),
         "/schedules/{schedule:path}": schedules.act,
         "/act/{task_id:path}": task.act,
         "/fork/{task_id:path}": past.fork,
@@ -155,9 +158,12 @@ def _routes(site: Site) -> list[BaseRoute]:
 
 
 async def _static(request: Request) -> Response:
-    file = HERE / "static" / str(request.path_params["file"])
-    if file.parent != HERE / "static" or not file.is_file():
-        raise HTTPException(404)
+    name = str(request.path_params["file"])
+    try:
+        version(name)
+    except KeyError:
+        raise HTTPException(404) from None
+    file = HERE / "static" / name
     kept = {"Cache-Control": "public, max-age=31536000, immutable"} if request.query_params.get("v") else {}
     return FileResponse(file, media_type=KINDS.get(file.suffix, "text/plain"), headers=kept)
 

@@ -17,11 +17,22 @@ from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.core.gates import digest_of
 from refold.core.waits import Wait
-from refold.engine import Decision, EngineError, NotConnected, NoWorker, TaskNotFound, TaskView, checked
+from refold.engine import (
+    CodecError,
+    Decision,
+    EngineError,
+    NotConnected,
+    NoWorker,
+    PayloadTooLarge,
+    StorageError,
+    TaskNotFound,
+    TaskView,
+    checked,
+)
 from refold.record import TaskRecord
 from refold.web.page.forms import changes, fields_for, fields_of_value, filled
-from refold.web.page.frame import Call, Handler, Refused, again_later, task_path
-from refold.web.page.items import decisions_in, grouped, items_of
+from refold.web.page.frame import Call, Handler, Refused, again_later, task_path, written
+from refold.web.page.items import Item, decisions_in, grouped, items_of
 from refold.words.text import snippet
 
 LOOK_BACK = 500
@@ -42,28 +53,30 @@ def again(handler: Handler) -> Handler:
         try:
             return await handler(call)
         except InputRejected as error:
-            return await _once_more(call, error)
-        except (NoWorker, NotConnected) as error:
+            return await _once_more(call, error, 409)
+        except PayloadTooLarge as error:
+            return await _once_more(call, error, 413)
+        except (NoWorker, NotConnected, StorageError, CodecError) as error:
             return again_later(call.site, call.request, call.fields, call.person, 503, str(error))
 
     return answered
 
 
-async def _once_more(call: Call, error: InputRejected) -> Response:
-    try:
+async def _once_more(call: Call, error: InputRejected | PayloadTooLarge, status: int) -> Response:
+    task_id, items = "", list[Item]()
+    with suppress(EngineError):  # the task cannot be read now, or the person may not see it any more
         record = await call.record(call.form.get("task", ""))
         view = await call.engine.look(record.task_id) if "command" in call.form else None
-    except EngineError:
-        raise error from None
-    sent = {*call.fields.get("gate", ()), *call.fields.get("command", ())}
-    items = (item for item in items_of(record, call.person, view) if item.id in sent)
+        sent = {*call.fields.get("gate", ()), *call.fields.get("command", ())}
+        task_id, items = record.task_id, [item for item in items_of(record, call.person, view) if item.id in sent]
     return call.page(
         "again.html",
-        status=409,
-        task_id=record.task_id,
+        status=status,
+        task_id=task_id,
         message=str(error),
         groups=grouped(items),
         typed=call.form,
+        written=written(call.fields),
         in_task=call.form.get("back") == "task",
     )
 
@@ -78,7 +91,7 @@ async def decide(call: Call) -> Response:
     ((wait, ask),) = await _open_gates(call, record, gates)
     edits = _edits(call, ask) if verdict == "change" else None
     view = await _decide(call, record, gates, [_decision(wait, ask, verdict, call.form.get("comment", ""), edits)])
-    return _back(call, record, _said(view, wait, verdict))
+    return await _back(call, record, _said(view, wait, verdict))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +130,7 @@ async def decide_all(call: Call) -> Response:
     for approved, word in ((True, "Approved"), (False, "Denied")):
         if slots := [snippet(wait.slot, 80) for wait, _, decision in made if decision.approved is approved]:
             said.append(f"{word}: {', '.join(slots)}.")
-    return _back(call, record, " ".join(said))
+    return await _back(call, record, " ".join(said))
 
 
 def _choices(call: Call) -> list[Choice]:
@@ -156,7 +169,7 @@ async def answer(call: Call) -> Response:
         value = filled(fields_for(ask.expect), call.form)
         if value is None:
             raise InputRejected("null is no answer; nothing was sent")
-        content = Content.from_data(value)
+        content = checked(Content.from_data, data=value)
     # The same answer of the same person is taken once: a second click changes nothing.
     once = digest_of(wait.gate, call.person.name, content.model_dump(mode="json"))
     delivery_id, sender = f"page:{once}", call.person.name
@@ -166,7 +179,7 @@ async def answer(call: Call) -> Response:
         with suppress(TaskNotFound):
             _open_question(await call.record(record.task_id), wait.gate)  # somebody else was faster: say so
         raise
-    return _back(call, record, f"Your answer to “{snippet(wait.slot, 80)}” was taken.")
+    return await _back(call, record, f"Your answer to “{snippet(wait.slot, 80)}” was taken.")
 
 
 async def resolve(call: Call) -> Response:
@@ -187,7 +200,7 @@ async def resolve(call: Call) -> Response:
         comment=call.form.get("comment", ""),
     )
     done = "It is tried again." if how == "retry" else "The outcome is recorded."
-    return _back(call, record, done)
+    return await _back(call, record, done)
 
 
 def _open_question(record: TaskRecord, gate: str) -> tuple[Wait, AskUser]:
@@ -321,8 +334,13 @@ def _said(view: TaskView, wait: Wait, verdict: str) -> str:
     return f"You approved “{name}”{more}." + (" It waits for more people." if waits else "")
 
 
-def _back(call: Call, record: TaskRecord, said: str) -> Response:
-    """To where the form stood: the task's page, or the inbox."""
+async def _back(call: Call, record: TaskRecord, said: str) -> Response:
+    """To where the form stood: the task's page, or the inbox; an approver may not see the task any more."""
+    if not call.person.runs(record):
+        try:
+            await call.record(record.task_id)
+        except EngineError:
+            return call.go("/", said)
     if call.form.get("back") == "task":
         return call.go(task_path(record.task_id), said)
     return call.go("/", said, about=record.task_id)

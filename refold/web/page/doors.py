@@ -77,7 +77,7 @@ async def _enter(site: Site, request: Request) -> Response:
     else:
         return again("none")
     response = go(site, request, url(request, _inside(to)))
-    set_cookie(request, response, COOKIE, access.signed(session, "session"), SESSION_S)
+    set_cookie(site, request, response, COOKIE, access.signed(session, "session"), SESSION_S)
     return response
 
 

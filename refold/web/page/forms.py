@@ -174,7 +174,7 @@ def _of_value(path: tuple[str, ...], value: JsonValue) -> Field:
         case float():
             kind = "number"
         case str():
-            kind = "lines" if len(value) > LONG_CHARS or "\n" in value else "line"
+            kind = "lines" if len(value) > LONG_CHARS or "\n" in value or "\r" in value else "line"
         case _:
             kind = "json"
     # A text may be emptied, so what is empty is not what was left out.
@@ -267,7 +267,8 @@ def changes(fields: Sequence[Field], form: Mapping[str, str], show: Mapping[str,
     Raises:
         InputRejected: A field cannot be read.
     """
-    typed = filled(fields, form)
+    untouched = {one.name: one.value for one in fields if form.get(one.name) == _from_browser(one)}
+    typed = filled(fields, {**form, **untouched})
     assert isinstance(typed, dict)
     changed: dict[str, JsonValue] = {}
     for key, value in typed.items():
@@ -276,6 +277,12 @@ def changes(fields: Sequence[Field], form: Mapping[str, str], show: Mapping[str,
         if key not in show or not _same(before, now):
             changed[key] = now
     return changed
+
+
+def _from_browser(field: Field) -> str:
+    """What a browser sends of a field that nobody has touched: its lines end in other characters, or are one."""
+    text = field.value.replace("\r\n", "\n").replace("\r", "\n")
+    return text if field.kind in ("lines", "json") else text.replace("\n", "")
 
 
 def _same(one: JsonValue, other: JsonValue) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from starlette.routing import Route
 
 from refold.core.authoring.skill import Skill
 from refold.core.errors import InputRejected
+from refold.divergence import DIFFERS
 from refold.engine import (
     CodecError,
     CodeChanged,
@@ -61,6 +63,12 @@ AS = "as"
 
 SAID = "refold_said"
 """The cookie that carries one sentence to the next page."""
+
+SAID_BYTES = 2_000
+"""How much of it: signed and in base64, and with the task that it is about, browsers take no more than 4,096 bytes."""
+
+ONCE = re.compile(r"[0-9a-f]{8}")
+"""What a form that starts a task is known by, so that it starts one task however often it is sent."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -184,6 +192,12 @@ class Call:
         """The task that the address names."""
         return str(self.request.path_params["task_id"])
 
+    @property
+    def once(self) -> str:
+        """What the form is known by, see `ONCE`; empty if it says nothing of the kind."""
+        given = self.form.get("once", "")
+        return given if ONCE.fullmatch(given) else ""
+
     def asked(self, name: str) -> str:
         """A value of the address's query, without NUL, which no name holds and no database takes."""
         return self.request.query_params.get(name, "").replace("\0", "")
@@ -298,6 +312,7 @@ def page(
         schedule_url=lambda id, **query: url(request, task_path(id, "schedules"), **query),
         task_url=lambda task_id, under="task", **query: url(request, task_path(task_id, under), **query),
         person=person,
+        reason=str if person is not None and person.payloads else _unquoted,
         me=Markup('<input type="hidden" name="{}" value="{}">').format(AS, person.name) if person is not None else "",
         here=request.url.path.removeprefix(root(request)) or "/",
         temporal_ui=site.temporal_ui,
@@ -311,12 +326,19 @@ def page(
     return response
 
 
+def _unquoted(reason: str) -> str:
+    """A reason without the recorded values that it quotes, where the skill's code differs from what was recorded."""
+    before, differs, _ = reason.partition(DIFFERS)
+    return before + differs
+
+
 def go(site: Site, request: Request, where: str, said: str = "", about: str = "") -> Response:
     """See `Call.go`."""
     response = RedirectResponse(where, 303)
     if said:
-        value = site.access.signed({"text": said[:1000], "about": about}, "said", 60)
-        set_cookie(request, response, SAID, value, 60)
+        shown = said.encode()[:SAID_BYTES].decode(errors="ignore")
+        value = site.access.signed({"text": shown, "about": about}, "said", 60)
+        set_cookie(site, request, response, SAID, value, 60)
     return response
 
 
@@ -325,7 +347,7 @@ def cookie_path(request: Request) -> str:
     return f"{root(request)}/"
 
 
-def set_cookie(request: Request, response: Response, name: str, value: str, seconds: int) -> None:
+def set_cookie(site: Site, request: Request, response: Response, name: str, value: str, seconds: int) -> None:
     """Set a cookie that no script reads and no other site's form sends."""
     response.set_cookie(
         name,
@@ -334,7 +356,7 @@ def set_cookie(request: Request, response: Response, name: str, value: str, seco
         path=cookie_path(request),
         httponly=True,
         samesite="lax",
-        secure=request.url.scheme == "https",
+        secure=site.access.encrypted(request),
     )
 
 
@@ -350,7 +372,10 @@ def route(site: Site, path: str, handler: Handler, method: str = "GET", *, acts:
     """
 
     async def answer(request: Request) -> Response:
-        person = await site.access.person(request)
+        try:
+            person = await site.access.person(request)
+        except Refused as error:
+            return told(site, request, error, None)
         if person is None:
             return await _sign_in_first(site, request)
         call = Call(site=site, request=request, person=person)
@@ -406,8 +431,17 @@ def again_later(
     """A page that keeps a form which nobody takes now, and sends it again."""
     sent = [(name, value) for name, values in form.items() for value in values]
     path = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
-    shown = {"path": path, "message": message, "title": title, "sent": sent, "said": ""}
+    shown = {"path": path, "message": message, "title": title, "sent": sent, "written": written(form), "said": ""}
     return page(site, request, "later.html", person, status=status, **shown)
+
+
+TYPED = ("text", "comment", "outcome", "reason", "note", "f:")
+"""How the names begin of the fields into which people type."""
+
+
+def written(form: Mapping[str, Sequence[str]]) -> list[str]:
+    """What a person typed, of all that a form has sent."""
+    return [value for name, values in form.items() for value in values if value and name.startswith(TYPED)]
 
 
 def _somebody_else(call: Call, shown_to: str) -> Response:

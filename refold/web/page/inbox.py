@@ -33,11 +33,15 @@ class Inbox:
         mine: What waits for the person, oldest first.
         others: What waits for others.
         next: Where the next page begins; empty if this is the last.
+        looked: Through how many waiting tasks it looked.
+        lacks: Whether more tasks wait than are put in order, so that the oldest are on no page.
     """
 
     mine: list[Item] = field(default_factory=list)
     others: list[Item] = field(default_factory=list)
     next: str = ""
+    looked: int = 0
+    lacks: bool = False
 
 
 async def inbox(call: Call) -> Response:
@@ -51,10 +55,11 @@ async def inbox(call: Call) -> Response:
 async def read(call: Call, after: str) -> Inbox:
     """A page of what waits, after the place where the page before ended."""
     listed = await call.site.waiting.oldest_first(call.engine)
-    found = Inbox()
+    found = Inbox(lacks=call.site.waiting.more)
     rest = [one for one in listed if _place(one) > after]
     for start in range(0, min(len(rest), READ), AT_ONCE):
         some = rest[start : start + AT_ONCE]
+        found.looked += len(some)
         for items in await asyncio.gather(*(_items(call, one) for one in some)):
             for item in items:
                 (found.others if item.why_not else found.mine).append(item)

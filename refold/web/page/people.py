@@ -29,7 +29,7 @@ from starlette.requests import HTTPConnection
 from refold.core.commands import AskApproval
 from refold.engine import EngineError
 from refold.record import TaskRecord
-from refold.web.hosts import LOOPBACK_NAMES, address_of, host_of, on_loopback
+from refold.web.hosts import LOOPBACK_NAMES, host_of, on_loopback, peer_of
 
 SESSION_S = 12 * 3600
 """How long a session lasts, in seconds."""
@@ -40,7 +40,7 @@ SHORTEST_SECRET = 32
 PREFIX = "REFOLD_PAGE_"
 
 Check = Callable[[str], Awaitable[str | None]]
-"""The name of whoever has this key or token; None for an unknown one."""
+"""The name of whoever has this key or token; None for an unknown one. `frame.Refused` answers in place of the page."""
 
 
 class AccessError(EngineError):
@@ -123,10 +123,22 @@ class Access:
 
     def _proxied(self, request: HTTPConnection) -> str:
         """The name that the proxy in front gives the person; empty if it gives none."""
-        if self.proxy_header is None or address_of(request.scope) not in self.proxies:
+        if self.proxy_header is None or peer_of(request.scope) not in self.proxies:
             return ""
         given = request.headers.getlist(self.proxy_header)
-        return as_name(given[0]) if len(given) == 1 else ""
+        if len(given) != 1:
+            return ""
+        sent = given[0].encode("latin-1")  # as Starlette read it; proxies send names in UTF-8, old ones in Latin-1
+        try:
+            return as_name(sent.decode())
+        except UnicodeDecodeError:
+            return as_name(given[0])
+
+    def encrypted(self, request: HTTPConnection) -> bool:
+        """Whether the person's browser uses https: with this process, or with the proxy in front."""
+        if request.url.scheme == "https":
+            return True
+        return peer_of(request.scope) in self.proxies and request.headers.get("x-forwarded-proto") == "https"
 
     def forged(self, request: HTTPConnection) -> bool:
         """Whether a page of another site may have sent a request that changes something.
@@ -158,7 +170,7 @@ class Access:
 
     def signed(self, value: dict[str, Any], what: str, seconds: float = SESSION_S) -> str:
         """A value as the text of a cookie, valid for so long."""
-        body = json.dumps({**value, "what": what, "until": time.time() + seconds}).encode()
+        body = json.dumps({**value, "what": what, "until": time.time() + seconds}, ensure_ascii=False).encode()
         return f"{base64.urlsafe_b64encode(body).decode()}.{self._signature(body)}"
 
     def read(self, cookie: str, what: str) -> dict[str, Any] | None:

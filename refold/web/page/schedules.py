@@ -30,16 +30,20 @@ def _schedules(call: Call) -> Schedules:
 
 
 async def schedules(call: Call) -> Response:
-    """`GET /schedules`: the schedules that the person may see, with when each is due next."""
+    """`GET /schedules?after=`: the schedules that the person may see, with when each is due next."""
     check_accept(call.request)
+    first = call.number("after", 0)
     found: list[ScheduleView] = []
+    number = 0
     async for one in _schedules(call).list():
-        found.append(one)
-        if len(found) > MOST:
+        number += 1
+        if number > first + MOST:
             break
-    many = len(found) > MOST
-    found = found[:MOST] if call.person.sees_all else await _own(call, found[:MOST])
-    return call.page("schedules.html", schedules=found, many=many, most=MOST)
+        if number > first:
+            found.append(one)
+    shown = found if call.person.sees_all else await _own(call, found)
+    last = first + len(found)
+    return call.page("schedules.html", schedules=shown, first=first, last=last, more=number > last)
 
 
 async def _own(call: Call, listed: list[ScheduleView]) -> list[ScheduleView]:

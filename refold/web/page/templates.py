@@ -103,7 +103,7 @@ def render(name: str, **values: Any) -> str:
 
 
 def version(name: str) -> str:
-    """What changes when a file of `static` does, so that browsers keep it for ever."""
+    """What changes when a file of `static` does, so that browsers keep it for ever; `KeyError` if there is none."""
     return _VERSIONS[name]
 
 

@@ -21,21 +21,27 @@ class Waiting:
     """The tasks that wait for people, in order. They are kept, since the server's index sorts nothing.
 
     Of the kept ones, some may wait no longer: whoever reads one says so.
+
+    Attributes:
+        more: More tasks wait than are kept: those that have waited longest are not among them.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, Listed] = {}
         self._until = 0.0
+        self.more = False
 
     async def oldest_first(self, engine: Engine) -> list[Listed]:
         """The tasks that wait, `WAITING` of them at most."""
         wanted = TaskFilter(waits=True)
         if monotonic() >= self._until:
             self._until = monotonic() + FRESH_S
-            self._known = {}
+            self._known, self.more = {}, False
         elif self._known:
             wanted = TaskFilter(waits=True, moved_since=max(one.moved_at for one in self._known.values()) - LAG)
-        self._known |= {one.task_id: one for one in await engine.find(wanted, limit=WAITING)}
+        found = await engine.find(wanted, limit=WAITING)
+        self.more = self.more or len(found) == WAITING
+        self._known |= {one.task_id: one for one in found}
         return sorted(self._known.values(), key=lambda one: (one.status_at, one.task_id))
 
     def waits_no_longer(self, task_id: str) -> None:

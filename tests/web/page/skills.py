@@ -100,6 +100,21 @@ class Asks:
         return ctx.complete(f"{who.text} goes to {where.city} for {where.nights} nights")
 
 
+class Names(BaseModel):
+    """An answer that is a list."""
+
+    names: list[str]
+
+
+@flow_skill(id="list")
+class Lists:
+    """Asks for a list."""
+
+    @step(start=True)
+    async def who(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(str(await ctx.ask("who", "Who?", expect=Names)))
+
+
 @flow_skill(id="quiz")
 class Quiz:
     """Asks twice by the same name."""
@@ -199,6 +214,7 @@ OrdersWorkflow = workflow_for(Orders)
 TwoWorkflow = workflow_for(Two)
 FatalWorkflow = workflow_for(Fatal)
 AsksWorkflow = workflow_for(Asks)
+ListsWorkflow = workflow_for(Lists)
 QuizWorkflow = workflow_for(Quiz)
 GuardedWorkflow = workflow_for(Guarded)
 BesideWorkflow = workflow_for(Beside)
@@ -209,4 +225,4 @@ EchoWorkflow = workflow_for(Echo)
 LetterWorkflow = workflow_for(Letter)
 MailerWorkflow = workflow_for(Mailer)
 
-SKILLS = (Orders, Two, Fatal, Asks, Quiz, Guarded, Beside, Again, Charges, Counts, Echo, Letter, Mailer)
+SKILLS = (Orders, Two, Fatal, Asks, Lists, Quiz, Guarded, Beside, Again, Charges, Counts, Echo, Letter, Mailer)

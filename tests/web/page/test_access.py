@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 
+import httpx2
 import pytest
 
 from refold import Content, Status
-from refold.engine import News, TaskFilter
+from refold.a2a.serve import bound, serve, url_of
+from refold.core.fold.journal import Entry
+from refold.divergence import Difference
+from refold.engine import CodeChanged, News, TaskFilter, TaskView
+from refold.record import TaskRecord
 from refold.testing import FakeEngine
-from refold.web.page import AccessError, access_from_env
+from refold.web.page import Access, AccessError, access_from_env, page_app
 from tests.web.page.conftest import HOST, SAME, Browser, Open
 from tests.web.page.test_inbox import TEA, approval, decisions, gate_of, order
 
@@ -219,6 +225,71 @@ async def test_a_proxy_may_pass_its_own_credentials_on(
     assert (decision.approver, decision.asserted_by) == ("ada", "ada")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+@pytest.mark.parametrize("name", ["Jürgen", "José Voß"])
+async def test_a_proxy_names_people_in_utf_8(open_page: Open, name: str, encoding: str) -> None:
+    """
+    Or in Latin-1, where the bytes are no UTF-8.
+    """
+    proxied = await open_page(proxy_header="X-User", proxies=("10.0.0.1",), address="10.0.0.1")
+
+    page = await proxied.get("/", headers=[(b"x-user", name.encode(encoding))])
+
+    assert f"{name}</strong>" in page.text
+
+
+@contextlib.asynccontextmanager
+async def served(engine: FakeEngine, access: Access) -> AsyncIterator[httpx2.AsyncClient]:
+    """The page as `refold serve` runs it, on a port of this machine."""
+    sock = bound("127.0.0.1", 0)
+    stop, ready = asyncio.Event(), asyncio.Event()
+    serving = asyncio.create_task(serve(page_app(engine, access), sock, stop, ready=ready.set))
+    await ready.wait()
+    try:
+        async with httpx2.AsyncClient(base_url=url_of(sock, "127.0.0.1")) as http:
+            yield http
+    finally:
+        stop.set()
+        await serving
+
+
+async def test_a_proxy_on_this_machine_may_say_for_whom_it_forwards(engine: FakeEngine) -> None:
+    """
+    The name that the proxy gives counts also beside `X-Forwarded-For`, which nginx and others add: the connection comes
+    from the proxy. Cookies are for https alone if the proxy says that the browser uses it.
+    """
+    headers = {"X-User": "ada", "X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https"}
+    async with served(engine, access_from_env({"REFOLD_PAGE_PROXY_HEADER": "X-User"})) as http:
+        page = await http.get("/", headers=headers)
+        sent = await http.post("/views", data={"name": "mine", "skill": "ask"}, headers={**headers, **SAME})
+
+    assert (page.status_code, "ada</strong>" in page.text) == (200, True)
+    assert sent.headers["set-cookie"].endswith("; Secure")
+
+
+async def test_no_process_of_this_machine_forges_the_address_of_a_proxy(engine: FakeEngine) -> None:
+    """
+    Only the proxy itself names people; `X-Forwarded-For` makes nobody the proxy.
+    """
+    settings = {"REFOLD_PAGE_PROXY_HEADER": "X-User", "REFOLD_PAGE_PROXIES": "10.0.0.5"}
+    async with served(engine, access_from_env(settings)) as http:
+        page = await http.get("/", headers={"X-User": "ada", "X-Forwarded-For": "10.0.0.5"})
+
+    assert (page.status_code, page.headers["location"]) == (303, "/signin?to=%2F")
+
+
+@pytest.mark.parametrize(("address", "secure"), [("10.0.0.1", True), ("10.0.0.2", False)])
+async def test_a_proxy_elsewhere_says_that_browsers_use_https(open_page: Open, address: str, secure: bool) -> None:
+    """
+    From the proxy's own address alone.
+    """
+    browser = await open_page(key="key-of-ada", proxies=("10.0.0.1",), address=address)
+
+    sent = await browser.http.post("/signout", headers={**SAME, "X-Forwarded-Proto": "https"})
+
+    assert ("Secure" in sent.headers["set-cookie"]) is secure
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -296,6 +367,22 @@ async def test_who_is_listed_at_a_gate_only_decides_there(engine: FakeEngine, op
     assert 'value="approve"' in (await bob.get("/task/g1")).text
     assert (await bob.send("/decide", **form)).status_code == 303
     assert (await dora.send("/act/g1", to="cancel")).status_code == 303
+
+
+@pytest.mark.parametrize("back", ["task", ""])
+async def test_an_approver_reads_that_the_decision_was_taken(engine: FakeEngine, open_page: Open, back: str) -> None:
+    """
+    In the inbox, without a link, where the task is not theirs to see any more; else on the page that they decided on.
+    """
+    form = {**await guarded(engine), "back": back}
+    ada, bob = await open_page(key="key-of-ada"), await open_page(key="key-of-bob")
+
+    for browser, where in ((ada, "/task/g1" if back else "/"), (bob, "/")):
+        sent = await browser.send("/decide", **form)
+        assert sent.headers["location"] == where
+        page = await browser.get(where)
+        assert (page.status_code, "You approved “pay”" in page.text) == (200, True)
+        assert ("g1" in page.text) == (browser is ada)
 
 
 async def test_only_its_owner_answers_a_task(engine: FakeEngine, open_page: Open) -> None:
@@ -393,6 +480,50 @@ async def test_who_may_not_see_payloads_sees_none(engine: FakeEngine, open_page:
         assert "sesame" not in (await nora.get(path)).text, path
     for path in ("content", "artifact", "raw", "at", "explain"):
         assert (await nora.get(f"/{path}/e1")).status_code == 403
+
+
+async def test_who_may_not_see_payloads_reads_no_recorded_value_in_a_reason(
+    engine: FakeEngine, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Where the skill's code differs, the reason quotes what was recorded: they read that it differs; others, how.
+    """
+    await engine.start("ask", Content.from_text("go"), task_id="a1")
+    look, record, journal = engine.look, engine.record, engine.journal
+    change = {"task_id": "a1", "seq": 1, "upto": 1, "field": "messages[0].parts[0].text"}
+    found = Difference(**change, recorded="sesame-opens", now="nothing")
+
+    async def told(task_id: str) -> TaskView:
+        return (await look(task_id)).model_copy(update={"note": str(found), "differs": found.found})
+
+    async def recorded(task_id: str) -> TaskRecord:
+        return (await record(task_id)).changed({"differs": str(found)})
+
+    async def stopped(task_id: str) -> TaskRecord:
+        return (await record(task_id)).changed({"note": str(found), "waits": ()})
+
+    async def refused(task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+        async for entry in journal(task_id, after=after):
+            if not after:
+                raise CodeChanged(str(found))
+            yield entry
+
+    monkeypatch.setattr(engine, "look", told)
+    nora = await open_page(key="key-of-nora", see_all=("*",), no_payloads=("nora",))
+    ada = await open_page(key="key-of-ada", see_all=("*",))
+
+    async def check(*paths: str) -> None:
+        for path in paths:
+            hers, all_of_it = (await nora.get(path)).text, (await ada.get(path)).text
+            assert ("code differs from what was recorded" in hers, "sesame" in hers) == (True, False), path
+            assert "sesame" in all_of_it, path
+
+    monkeypatch.setattr(engine, "record", recorded)
+    await check("/task/a1", "/head/a1", "/calls/a1")
+    monkeypatch.setattr(engine, "record", stopped)
+    await check("/")
+    monkeypatch.setattr(engine, "journal", refused)
+    await check("/task/a1", "/story/a1", "/calls/a1")
 
 
 PATHS = ("task", "head", "waits", "story", "calls", "content", "artifact", "raw", "live", "ask", "at", "explain",

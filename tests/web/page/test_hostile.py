@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import html
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from html.parser import HTMLParser
 from urllib.parse import quote
 
@@ -16,7 +16,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from refold import Content
-from refold.engine import CodecError, EngineError, NotConnected, StorageError, TaskFilter
+from refold.core.fold.journal import Entry
+from refold.engine import CodecError, EngineError, NotConnected, NoWorker, StorageError, TaskFilter
 from refold.testing import FakeEngine
 from refold.web.page import Access, Pages, page_app
 from refold.web.page.templates import HERE
@@ -117,6 +118,8 @@ async def test_odd_requests_get_their_status(engine: FakeEngine, ada: Browser) -
     assert (await http.get("/task/")).status_code == 404
     assert (await http.get("/skills/none")).status_code == 404
     assert (await http.get("/static/../page.py")).status_code == 404
+    assert (await http.get(f"/static/{'x' * 300}")).status_code == 404
+    assert (await http.get("/static/%00")).status_code == 404
     assert (await http.get("/static/%2e%2e%2fapp.py")).status_code == 404
     wrong = await http.get("/decide")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
@@ -242,6 +245,42 @@ async def test_without_a_worker_nothing_is_lost(engine: FakeEngine, ada: Browser
     assert (await ada.send("/decide", **form)).status_code == 503
     engine.worker = True
     assert (await ada.send("/decide", **form)).status_code == 303
+
+
+async def test_a_raw_journal_that_cannot_be_read_is_said(
+    engine: FakeEngine, ada: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Before the answer begins: an empty one would read as a task without entries.
+    """
+
+    journal = engine.journal
+
+    async def unread(task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+        async for entry in journal(task_id, after=after):
+            if not after:
+                raise NoWorker("no worker polls task queue 'refold'")
+            yield entry
+
+    await order(engine)
+    monkeypatch.setattr(engine, "journal", unread)
+
+    raw = await ada.get("/raw/o1?what=journal")
+
+    assert (raw.status_code, "no worker polls" in raw.text) == (503, True)
+
+
+async def test_without_a_server_a_start_can_be_sent_again(engine: FakeEngine, ada: Browser) -> None:
+    """
+    The page keeps what the task begins with, and the form's number, so that it starts one task.
+    """
+    engine.fault = NotConnected("no server answers at 127.0.0.1:7233")
+    kept = await ada.send("/skills/ask", text="Grace & Co", once="0000000a")
+    assert (kept.status_code, 'name="text" value="Grace &amp; Co"' in kept.text) == (503, True)
+    assert 'name="once" value="0000000a"' in kept.text
+
+    engine.fault = None
+    assert (await ada.send("/skills/ask", text="Grace & Co", once="0000000a")).status_code == 303
 
 
 @pytest.mark.parametrize("prefix", ["/tools/refold", "/ä b"])

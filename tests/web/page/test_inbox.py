@@ -14,15 +14,27 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from refold import Content, Status
+from refold import Content, Ctx, GatePolicy, Status, Transition, flow_skill, step
 from refold.core.commands import AskApproval
+from refold.core.errors import InputRejected
 from refold.core.gates import DecisionMade
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.waits import Wait
-from refold.engine import Decision, Listed, Place, TaskFilter, TaskView
+from refold.engine import (
+    CodecError,
+    Decision,
+    Listed,
+    NotConnected,
+    PayloadTooLarge,
+    Place,
+    StorageError,
+    TaskFilter,
+    TaskView,
+)
 from refold.record import TaskRecord
 from refold.testing import FakeEngine, calls
 from refold.web.page import Access, Pages, page_app
+from refold.web.page.forms import changes, fields_of_value
 from tests.web.page.conftest import HOST, Browser, Open
 from tests.web.page.skills import SKILLS
 
@@ -157,6 +169,18 @@ async def test_arguments_are_changed_and_approved(engine: FakeEngine, ada: Brows
     assert decision.changes == {"arguments": {"amount_cents": 450, "urgent": True}}
 
 
+def test_a_text_that_nobody_touched_is_not_changed() -> None:
+    """
+    Browsers send the lines of a text with ends of their own; it counts as changed only where it reads otherwise.
+    """
+    show: dict[str, JsonValue] = {"body": "Dear A,\r\nregards\r\nB", "to": "x\ry", "subject": "Hi"}
+    body, to, subject = fields_of_value(show, tuple(show))
+    form = {body.name: "Dear A,\nregards\nB", to.name: "x\ny", subject.name: "Hello"}
+
+    assert changes((body, to, subject), form, show) == {"subject": "Hello"}
+    assert changes((body,), {body.name: "Dear A,\nbye"}, show) == {"body": "Dear A,\nbye"}
+
+
 @pytest.mark.parametrize(("typed", "result"), [('"by hand"', "by hand"), ("null", None), (" ", ...)])
 async def test_the_result_of_an_agents_call_may_be_given(typed: str, result: object) -> None:
     """
@@ -267,6 +291,67 @@ async def test_what_is_not_taken_is_shown_again_as_it_was_typed(engine: FakeEngi
     assert "<textarea" not in late
 
 
+@pytest.mark.parametrize(
+    ("fault", "status", "kept"),
+    [
+        pytest.param(NotConnected("no server answers"), 503, 'name="text" value="Grace', id="no-server"),
+        pytest.param(StorageError("the storage is away"), 503, 'name="text" value="Grace', id="no-storage"),
+        pytest.param(CodecError("the key is not here"), 503, 'name="text" value="Grace', id="no-key"),
+        pytest.param(PayloadTooLarge("the answer is too large"), 413, ">\nGrace", id="too-large"),
+        pytest.param(InputRejected("the task has ended"), 409, ">\nGrace", id="refused"),
+    ],
+)
+async def test_no_fault_loses_an_answer(engine: Faster, ada: Browser, fault: Exception, status: int, kept: str) -> None:
+    """
+    What was typed is on the page that says why it was not taken: to be sent again, or to be changed first.
+    """
+    await engine.start("ask", Content.from_text("go"), task_id="a1")
+    engine.between = partial(raising, fault)
+
+    page = await ada.send("/answer", task="a1", gate=(await gate_of(engine, "a1")).gate, text="Grace & Co")
+
+    assert (page.status_code, f"{kept} &amp; Co" in page.text, str(fault) in page.text) == (status, True, True)
+
+
+async def raising(fault: Exception) -> None:
+    """Whatever is asked fails so."""
+    raise fault
+
+
+async def test_an_answer_that_comes_too_late_is_still_there_to_copy(engine: Faster, ada: Browser) -> None:
+    """
+    Somebody else has answered the question, or the gate is not the person's to see any more: no form takes the text.
+    """
+    await engine.start("ask", Content.from_text("go"), task_id="a1")
+    first = (await gate_of(engine, "a1")).gate
+    await engine.send("a1", Content.from_text("bob's"))
+    text = await ada.send("/answer", task="a1", gate=first, text="a long <answer>")
+    data = await ada.send("/answer", task="a1", gate=first, **{'f:["city"]': "Rome"})
+
+    assert (text.status_code, data.status_code) == (409, 409)
+    assert ">a long &lt;answer&gt;</p>" in text.text
+    assert ">Rome</p>" in data.text
+
+
+@pytest.mark.parametrize("path", ["/answer", "/resolve", "/skills/order"])
+async def test_data_that_is_nested_too_deeply_is_refused_in_words(engine: FakeEngine, ada: Browser, path: str) -> None:
+    """
+    It is no bug of the page: the form is there again.
+    """
+    deep = "[" * 300 + "]" * 300
+    forms: dict[str, dict[str, str]] = {
+        "/answer": {"task": "l1", 'f:["names"]': deep},
+        "/resolve": {"task": "c1", "command": await blocked(engine), "how": "outcome", "outcome": deep},
+        "/skills/order": {'f:["item"]': "tea", 'f:["amount_cents"]': "5", 'f:["urgent"]': "false", 'f:["tags"]': deep},
+    }
+    await engine.start("list", Content.from_text("go"), task_id="l1")
+    forms["/answer"]["gate"] = (await gate_of(engine, "l1")).gate
+
+    page = await ada.send(path, **forms[path])
+
+    assert (page.status_code, deep in page.text) == (409, True)
+
+
 class Silent(FakeEngine):
     """Tasks whose worker may fall silent."""
 
@@ -337,6 +422,30 @@ async def test_one_form_grants_at_one_gate_and_denies_at_another(engine: FakeEng
     first, second = (await engine.record("t2")).waits
     await ada.send("/decide-all", **each("t2", [(first, "", ""), (second, "deny", "")]))
     assert [wait.gate for wait in (await engine.record("t2")).waits] == [first.gate]
+
+
+@flow_skill(id="many")
+class Many:
+    """Many gates with long names."""
+
+    @step(start=True)
+    async def all(self, ctx: Ctx, content: Content) -> Transition:
+        policy = GatePolicy(on_denied="continue")
+        await ctx.gather(*(ctx.approve(f"{number} {'ж' * 70}", "Pay?", policy=policy) for number in range(40)))
+        return ctx.complete("paid")
+
+
+async def test_a_long_sentence_about_what_was_done_is_cut_and_not_lost(engine: FakeEngine, ada: Browser) -> None:
+    """
+    A cookie carries it to the next page, and browsers drop one of more than 4,096 bytes.
+    """
+    engine.skills["many"] = FakeEngine([Many]).skills["many"]
+    await engine.start("many", Content.from_text("go"), task_id="x" * 200)
+
+    done = await ada.send("/decide-all", **approval("x" * 200, *(await engine.record("x" * 200)).waits))
+
+    assert len(done.headers["set-cookie"].partition(";")[0]) < 4_096
+    assert f"Approved: 0 {'ж' * 70}" in (await ada.get("/")).text
 
 
 async def test_a_denial_that_ends_the_task_comes_after_the_grants(engine: FakeEngine, ada: Browser) -> None:
@@ -472,6 +581,54 @@ async def test_the_oldest_comes_first_and_pages_follow(engine: FakeEngine, ada: 
         page = (await ada.get(link)).text
 
     assert seen == [f"o{number:02}" for number in range(50)]
+
+
+async def others(engine: FakeEngine, many: int) -> None:
+    """Tasks that wait for bob, each longer than the next."""
+    for number in range(many):
+        await engine.start("beside", Content.from_text("go"), task_id=f"b{number:02}", owner="dora")
+        await engine.send(f"b{number:02}", Content.from_text("now"), slot="when")
+        await engine.advance(60)
+
+
+async def test_what_waits_behind_tasks_of_others_is_not_passed_over(
+    engine: FakeEngine, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    One page looks at so many tasks; if none of them waits for the person, it says so and leads on.
+    """
+    monkeypatch.setattr("refold.web.page.inbox.READ", 20)
+    await others(engine, 20)
+    await order(engine)
+    dora = await open_page(key="key-of-dora", see_all=("dora",))
+
+    first = (await dora.get("/")).text
+
+    assert "None of the 20 tasks that this page looked at waits for you." in first
+    assert "Nothing waits for you" not in first
+    link = first.split('<a class="button" href="')[-1].split('"')[0].replace("&amp;", "&")
+    assert "Buy tea?" in (await dora.get(link)).text
+
+
+async def test_an_inbox_that_lacks_what_waits_longest_says_so(
+    engine: FakeEngine, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    So many tasks are put in order, those that changed last; the list of tasks has all.
+    """
+    await order(engine)
+    await engine.advance(60)
+    await others(engine, 5)
+    dora = await open_page(key="key-of-dora", see_all=("dora",))
+    assert "have waited longest" not in (await dora.get("/")).text
+
+    monkeypatch.setattr("refold.web.page.waiting.WAITING", 5)
+    dora = await open_page(key="key-of-dora", see_all=("dora",))
+    page = (await dora.get("/")).text
+
+    assert "this list lacks those that have waited longest" in page
+    assert "None of the 5 tasks that this page looked at waits for you." in page
+    assert 'href="/tasks?lifecycle=paused"' in page
 
 
 async def test_a_gate_has_an_address_with_its_history(engine: FakeEngine, ada: Browser) -> None:

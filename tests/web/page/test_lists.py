@@ -371,8 +371,8 @@ async def test_a_skill_is_started_by_a_form(engine: FakeEngine, ada: Browser) ->
 
 async def test_a_form_starts_one_task(engine: FakeEngine, ada: Browser) -> None:
     """
-    Sent twice, by a second click or after going back, it leads to the task that it has started; a new form starts
-    another one.
+    Sent twice, by a second click or after going back, it leads to the task that it has started, also under an id that
+    the person gave; a new form starts another one.
     """
     once = re.search(r'name="once" value="([0-9a-f]+)"', (await ada.get("/skills/ask")).text)
     assert once is not None
@@ -383,6 +383,9 @@ async def test_a_form_starts_one_task(engine: FakeEngine, ada: Browser) -> None:
     assert first.headers["location"] == second.headers["location"] == f"/task/ask-{once[1]}"
     assert "This form has started this task already" in (await ada.get(second.headers["location"])).text
     assert len(await engine.find(TaskFilter())) == 1
+    sent = [await ada.send("/skills/ask", text="hello", id="mine", once="0000000a") for _ in range(2)]
+    assert [one.headers["location"] for one in sent] == ["/task/mine"] * 2
+    assert (await ada.send("/skills/ask", text="hello", id="mine", once="0000000b")).status_code == 409
     assert once[0] not in (await ada.get("/skills/ask")).text
     assert (await ada.send("/skills/ask", text="hello", once="../x")).status_code == 303
 

@@ -154,6 +154,21 @@ async def test_people_see_the_schedules_of_their_own_tasks(engine: FakeEngine, o
     assert "go&lt;" not in (await nora.get("/schedules/bobs")).text
 
 
+async def test_many_schedules_have_several_pages(engine: FakeEngine, open_page: Open) -> None:
+    """
+    Each leads on: a person whose schedules come later is not told that there are none.
+    """
+    others = [seen(f"s{number}", owner="bob") for number in range(200)]
+    ada = await open_page(key="key-of-ada", schedules=Kept(engine, *others, seen("hers", owner="ada")))
+
+    first = (await ada.get("/schedules")).text
+
+    assert "None of the schedules 1 to 200 is yours." in first
+    assert 'href="/schedules?after=200">Show more' in first
+    second = (await ada.get("/schedules?after=200")).text
+    assert ("hers" in second, "Show more" in second) == (True, False)
+
+
 async def test_where_nothing_starts_by_the_clock_there_are_no_schedules(open_page: Open) -> None:
     """
     No link, and an address that says so.

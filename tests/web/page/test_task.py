@@ -72,6 +72,27 @@ async def test_the_story_says_what_happened_and_why_it_waits(engine: FakeEngine,
     assert "There are no entries here" in (await ada.get("/story/o1?after=99")).text
 
 
+async def test_a_burst_of_entries_comes_in_several_parts(
+    engine: FakeEngine, ada: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A part that is full fetches the next one at once; the last one waits until something changes.
+    """
+    monkeypatch.setattr("refold.web.page.task.pages.ENTRIES", 2)
+    await engine.start("quiz", Content.from_text("go"), task_id="q1")
+    for answer in ("one", "two"):
+        await engine.send("q1", Content.from_text(answer))
+
+    async def part(after: int) -> str:
+        return (await ada.get(f"/story/q1?after={after}", headers={"HX-Request": "true"})).text
+
+    assert (await engine.look("q1")).seq == 3
+    assert 'after=2" hx-trigger="changed, load"' in await part(0)
+    assert 'after=3" hx-trigger="changed"' in await part(2)
+    assert 'after=3" hx-trigger="changed"' in await part(3)
+    assert 'after=3" hx-trigger="changed"' in (await ada.get("/task/q1")).text
+
+
 async def test_a_failed_call_says_when_it_comes_again(engine: FakeEngine, ada: Browser) -> None:
     """
     Why, since when, until when; and each call with its attempts and its receipt.
@@ -114,6 +135,17 @@ async def test_artifacts_are_saved_and_only_images_shown(open_page: Open, engine
     assert json.loads((await ada.get("/artifact/f1?name=sums")).text) == {"a": [1, 2]}
     for wrong in ("/artifact/f1?name=none", "/artifact/f1?name=sums&part=1", "/artifact/f1"):
         assert (await ada.get(wrong)).status_code == 404
+
+
+async def test_a_part_is_found_in_temporals_own_ui(open_page: Open, engine: FakeEngine) -> None:
+    """
+    The slash in its id separates nothing in the address.
+    """
+    engine.skills["parent"] = FakeEngine([Parent]).skills["parent"]
+    await engine.start("parent", Content.from_text("go"), task_id="p1")
+    ada = await open_page(loopback="ada", ui="http://ui/namespaces/default/workflows")
+
+    assert 'href="http://ui/namespaces/default/workflows/p1%2F1.1"' in (await ada.get("/task/p1%2F1.1")).text
 
 
 async def test_parts_have_pages_and_their_gates_are_listed_once(open_page: Open, engine: FakeEngine) -> None:
@@ -196,6 +228,24 @@ async def test_time_travel_and_forks(engine: FakeEngine, ada: Browser) -> None:
     fork = (await engine.look("g1.f2")).forked_from
     assert fork is not None
     assert fork.live
+
+
+async def test_a_form_makes_one_branch(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Sent twice it leads to the branch that it has made: effects of a live one take place once. A part has branches, too.
+    """
+    engine.skills["parent"] = FakeEngine([Parent]).skills["parent"]
+    await engine.start("parent", Content.from_text("go"), task_id="p1")
+    for path in ("p1", "p1%2F1.1"):
+        once = re.search(r'name="once" value="([0-9a-f]+)"', (await ada.get(f"/at/{path}")).text)
+        assert once is not None
+        assert (await ada.send(f"/fork/{path}", seq="1", live="yes", once=once[1])).status_code == 303
+
+    sent = [await ada.send("/fork/p1", seq="1", live="yes", once="0000000a") for _ in range(2)]
+
+    assert [one.headers["location"] for one in sent] == ["/beside/p1.f0000000a"] * 2
+    assert "has branched off this task already" in (await ada.get("/beside/p1.f0000000a")).text
+    assert len(await engine.offspring("p1")) == 2
 
 
 async def test_a_task_without_a_past_says_so(engine: FakeEngine, ada: Browser) -> None:

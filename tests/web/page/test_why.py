@@ -13,7 +13,7 @@ from datetime import timedelta
 import pytest
 from pydantic import BaseModel
 
-from refold import Content, Ctx, GatePolicy, RetryPolicy, Transition, flow_skill, step, tool
+from refold import Content, Ctx, GatePolicy, Part, RetryPolicy, Transition, flow_skill, step, tool
 from refold.callbacks.address import Settings, without_addresses
 from refold.core.fold.journal import Entry
 from refold.core.retry_policy import Failure, FailureKind
@@ -239,6 +239,19 @@ async def test_a_call_is_awaited_and_its_address_is_shown_nowhere(engine: FakeEn
         assert token not in text, path
         assert token[:60] not in text, path
     assert "/callbacks/[secret]" in (await ada.get("/content/w")).text
+
+
+async def test_no_link_leads_to_an_address(engine: FakeEngine, ada: Browser) -> None:
+    """
+    A message may hold one as its URL: it is shown without its secret, and is no link; any other URL is one.
+    """
+    address, other = TESTED.make("w", "w/1.1", Clock().now).url, f"https://example.org/{'x' * 900}"
+    await engine.start("waits", Content(parts=(Part(url=address), Part(url=other))), task_id="w")
+
+    page = (await ada.get("/content/w")).text
+
+    assert address.rpartition("/")[2] not in page
+    assert f'href="{other}"' in page
 
 
 async def test_an_address_that_may_be_edited_has_no_field(engine: FakeEngine, ada: Browser) -> None:

@@ -21,7 +21,7 @@ from refold.core.authoring.skill import Skill
 from refold.engine import Engine
 from refold.temporal import TemporalEngine
 from refold.web.hosts import is_loopback
-from refold.web.page import Access, Pages, access_from_env, page_app
+from refold.web.page import Access, Pages, access_from_env, frame, page_app
 from refold.web.page.people import Check
 
 PATH = "/page"
@@ -85,10 +85,15 @@ def access(security: Security, host: str) -> Access:
 
 def _check(security: Security) -> Check:
     async def check(credentials: str) -> str | None:
-        headers = Headers({"authorization": f"Bearer {credentials}"})
         try:
+            headers = Headers({"authorization": f"Bearer {credentials}"})
             return (await caller_of({"type": "http", "client": None}, headers, security)).name or None
-        except (Refused, UnicodeEncodeError):
+        except UnicodeEncodeError:
             return None
+        except Refused as error:
+            if error.status == 401:
+                return None
+            # Whose token this is may well be known: it lacks the scope, or the issuer's keys cannot be fetched now.
+            raise frame.Refused(error.status, error.message) from None
 
     return check

@@ -70,5 +70,5 @@ async def save(call: Call) -> Response:
     if len(text) > LARGEST:
         raise InputRejected("there is no room for more; remove a saved view first, or save fewer filters")
     response = call.go("/tasks", said, **given)
-    set_cookie(call.request, response, COOKIE, text, KEPT_S)
+    set_cookie(call.site, call.request, response, COOKIE, text, KEPT_S)
     return response

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 from starlette.responses import Response
@@ -14,7 +14,7 @@ from refold.core.authoring.skill import Skill
 from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.lifecycle import TaskState
-from refold.engine import TaskExists, TaskFilter, UnknownSkill
+from refold.engine import EngineError, PayloadTooLarge, TaskExists, TaskFilter, UnknownSkill, checked
 from refold.static.diagram.graph import nodes_of
 from refold.static.diagram.layout import Move, drawn
 from refold.web.page.forms import fields_for, filled
@@ -23,10 +23,6 @@ from refold.web.page.skills.ways import Way, way_of
 
 RECENT, MOST_RECENT = 20, 50
 """Over how many tasks moves are counted, and over how many at the most."""
-
-ONCE_BYTES = 4
-ONCE = re.compile(rf"[0-9a-f]{{{2 * ONCE_BYTES}}}")
-"""What a form to start a task is known by: the end of the task's id, if nobody gives another one."""
 
 OPEN = (TaskState.RUNNING, TaskState.PAUSED, TaskState.BLOCKED, TaskState.RETRYING)
 SHOWN_PLACES = 100
@@ -75,7 +71,7 @@ def _page(call: Call, found: Skill, *, status: int = 200, moves: Counter[Move] |
         fields=() if wanted is None else fields_for(wanted),
         graph=drawn(found, moves or {}),
         recent=RECENT,
-        once=secrets.token_hex(ONCE_BYTES),
+        once=secrets.token_hex(4),
         **said,
     )
 
@@ -108,12 +104,11 @@ async def _recent(call: Call, found: Skill) -> dict[str, Any]:
 async def start(call: Call) -> Response:
     """`POST /skills/SKILL`: start a task. A form that is sent twice leads to the task that it has started."""
     found = _skill(call)
-    once = call.form.get("once", "")
-    known = f"{found.options.card.id}-{once}" if ONCE.fullmatch(once) else None
+    known = f"{found.options.card.id}-{call.once}" if call.once else None
     card, wanted = found.options.card, found.options.input
     try:
         if wanted is not None:
-            content = Content.from_data(filled(fields_for(wanted), call.form))
+            content = checked(Content.from_data, data=filled(fields_for(wanted), call.form))
         else:
             text = call.form.get("text", "")
             if not text.strip():
@@ -124,13 +119,14 @@ async def start(call: Call) -> Response:
             content,
             task_id=call.form.get("id", "").strip() or known,
             stream=True,
+            delivery_id=_delivery(call),
             owner=call.person.name if call.person.proven else None,
             started_by=call.person.name,
         )
-    except InputRejected as error:
-        return _page(call, found, status=409, typed=call.form, problem=error.reason)
+    except (InputRejected, PayloadTooLarge) as error:
+        return _page(call, found, status=409, typed=call.form, problem=str(error))
     except TaskExists as error:
-        if error.task_id == known:
+        if error.task_id == known or await _started_here(call, error.task_id):
             said = "This form has started this task already. To start another one, open the skill again."
             return call.go(task_path(error.task_id), said)
         problem = f"there is a task {error.task_id!r} already; choose another id, or leave it empty"
@@ -138,3 +134,16 @@ async def start(call: Call) -> Response:
     begun = view.lifecycle is not TaskState.PLANNED
     said = "The task has started." if begun else "The task is there, and begins once a worker takes it."
     return call.go(task_path(view.task_id), said)
+
+
+def _delivery(call: Call) -> str | None:
+    """The id of the form as the first message of a task; None if the form has none."""
+    return f"page:{call.once}" if call.once else None
+
+
+async def _started_here(call: Call, task_id: str) -> bool:
+    """Whether this very form has started a task, under an id that the person gave."""
+    with suppress(EngineError):
+        said = (await call.record(task_id)).messages[:1]
+        return [one.delivery_id for one in said] == [_delivery(call)] != [None]
+    return False

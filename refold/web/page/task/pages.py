@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -113,6 +113,7 @@ async def task(call: Call) -> Response:
         story=stories(newest, payloads=call.person.payloads),
         first=first,
         last=newest[-1].seq if newest else first,
+        more=False,
         entries=ENTRIES,
         **standing,
     )
@@ -180,7 +181,9 @@ async def story(call: Call) -> Response:
     entries = await _story(call, after, min(until, after + ENTRIES))
     last = entries[-1].entry.seq if entries else after
     template = "entries.html" if call.fragment else "story.html"
-    return call.page(template, task_id=call.task_id, story=entries, first=after, last=last, entries=ENTRIES)
+    # A part that is full is followed by the next at once, and not only when something changes again.
+    shown: dict[str, Any] = {"story": entries, "first": after, "last": last, "more": len(entries) == ENTRIES}
+    return call.page(template, task_id=call.task_id, entries=ENTRIES, **shown)
 
 
 async def _story(call: Call, after: int, until: int) -> list[Told]:
@@ -311,9 +314,16 @@ async def raw(call: Call) -> Response:
         return json_response(_raw(await call.view(call.task_id)))
     await call.record(call.task_id)
     entries = call.engine.journal(call.task_id)
-    return StreamingResponse(
-        (f"{_raw(entry)}\n".encode() async for entry in entries), media_type="application/x-ndjson"
-    )
+    first = await anext(entries, None)  # what cannot be read is refused before the answer begins
+
+    async def lines() -> AsyncIterator[bytes]:
+        async with aclosing(entries):
+            if first is not None:
+                yield f"{_raw(first)}\n".encode()
+            async for entry in entries:
+                yield f"{_raw(entry)}\n".encode()
+
+    return StreamingResponse(lines(), media_type="application/x-ndjson")
 
 
 def _raw(value: TaskView | Entry) -> str:

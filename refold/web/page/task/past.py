@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -17,7 +18,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
 from refold.differences import NOTHING, differences
-from refold.engine import NoWorker, view_of
+from refold.engine import NoWorker, TaskExists, check_task_id, view_of
 from refold.web.page.frame import Call, Refused, check_accept, task_path, whole
 from refold.web.page.task.pages import EARLIER, ENTRIES, Told, stories, told
 from refold.words.reasoning import unreasoned
@@ -69,6 +70,7 @@ async def at(call: Call) -> Response:
         told=None if entry is None else told(entry, payloads=True, names=_gates(before, now)),
         changes=found,
         many=len(found) == CHANGES,
+        once=secrets.token_hex(4) if runs else "",
     )
 
 
@@ -134,9 +136,21 @@ async def fork(call: Call) -> Response:
     if seq is None:
         raise Refused(400, "the form names no entry, so nothing happened")
     live = call.form.get("live") == "yes"
-    view = await call.engine.fork(call.task_id, at=seq, live=live, by=call.person.name)
+    try:
+        view = await call.engine.fork(call.task_id, at=seq, live=live, new_id=_new_id(call), by=call.person.name)
+    except TaskExists as error:
+        return call.go(task_path(error.task_id, "beside"), "This form has branched off this task already.")
     said = "It branches off, and its effects are real." if live else "It branches off; no effect takes place."
     return call.go(task_path(view.task_id, "beside"), said)
+
+
+def _new_id(call: Call) -> str | None:
+    """The id of the branch, the same however often its form is sent; None takes a free one, as a part's id, which has
+    slashes, begins no id that a person may give.
+    """
+    with suppress(InputRejected):
+        return check_task_id(f"{call.task_id}.f{call.once}") if call.once else None
+    return None
 
 
 async def beside(call: Call) -> Response:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import httpx2
 import pytest
+from joserfc.jwk import Key, RSAKey
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -13,12 +16,16 @@ from starlette.routing import Route
 
 from refold.a2a.security import Security
 from refold.a2a.security.api_keys import api_keys
+from refold.a2a.security.tokens import KeysUnavailable, Tokens
 from refold.cli.errors import CallError
 from refold.cli.verbs.processes.page import access, with_page
 from refold.core.authoring.define import skill_of
 from refold.testing import FakeEngine
+from refold.web.page import page_app
+from tests.a2a.security.guarding import RSA, token, tokens
 from tests.gated import Payment
 
+OTHER = RSAKey.generate_key(2048, {"kid": "one"})
 KEYS = Security(keys=api_keys("ada=a-key-of-ada-that-is-long"), anonymous=None)
 
 
@@ -30,8 +37,45 @@ async def test_the_gateways_keys_open_the_page() -> None:
     assert check is not None
 
     assert await check("a-key-of-ada-that-is-long") == "ada"
-    for wrong in ("", "a-key", "a-key-of-ada-that-is-long ", "é" * 20, "x\r\ny"):
+    for wrong in ("", "a-key", "a-key-of-ada-that-is-long ", "é" * 20, "ж" * 20, "x\r\ny"):
         assert await check(wrong) is None or wrong.strip() == "a-key-of-ada-that-is-long"
+
+
+class NoKeys:
+    """An issuer that does not answer."""
+
+    async def find(self, kid: str | None) -> Sequence[Key]:
+        """No keys."""
+        raise KeysUnavailable("the issuer does not answer")
+
+
+@pytest.mark.parametrize(
+    ("known", "status", "said"),
+    [
+        pytest.param(replace(tokens(), keys=NoKeys()), 503, "tokens cannot be checked now", id="no-keys-of-the-issuer"),
+        pytest.param(tokens(RSA, scope="agents"), 403, "scope", id="no-scope"),
+        pytest.param(tokens(OTHER), 401, "", id="nobodys-token"),
+    ],
+)
+async def test_a_token_that_is_not_let_in_is_told_why(known: Tokens, status: int, said: str) -> None:
+    """
+    Whoever holds a token that cannot be checked now, or lacks the scope, reads so, at the door and at any address; of
+    another one, only that nobody has it.
+    """
+    page = page_app(FakeEngine([Payment]), access(Security(tokens=known, anonymous=None), "0.0.0.0"))
+    transport = httpx2.ASGITransport(app=page, client=("10.0.0.9", 1))
+    headers = {"Authorization": f"Bearer {token(sub='ada')}", "Sec-Fetch-Site": "same-origin"}
+    async with httpx2.AsyncClient(transport=transport, base_url="https://agent.example.org") as http:
+        asked = await http.post("/decide", headers=headers)
+        nowhere = await http.get("/nope", headers=headers)
+        door = await http.post("/signin", data={"key": token(sub="ada")}, headers={"Sec-Fetch-Site": "same-origin"})
+
+    assert (asked.status_code, said in asked.text) == (status, True)
+    assert nowhere.status_code == 404
+    if status == 401:
+        assert "problem=key" in door.headers["location"]
+    else:
+        assert (door.status_code, said in door.text) == (status, True)
 
 
 @pytest.mark.parametrize(
