@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from refold.core.commands import AskApproval, Question
 from refold.core.events import EVENT, Event, Recovered, Result, ToolResult
 from refold.core.fold.draft import Draft
 from refold.core.fold.snapshot import Pending, Redo, Snapshot
+from refold.core.gates import DecisionMade
 from refold.core.lineage.ids import place, renamed
 
 _FIRST = "the skill goes on with the first outcome of what was performed again"
@@ -27,8 +29,9 @@ def note_redone(draft: Draft, result: Result) -> None:
 def adopt_new_outcomes(draft: Draft) -> None:
     """Once all effects are performed again, replace the skill's state by the one it has with the new outcomes.
 
-    If the skill would ask for other commands or questions with them, or an effect was first performed before the part
-    of the journal that recovery folds, the first outcomes stay, and the journal says so.
+    If the skill would ask for other commands or questions with them, if a decision is for what a gate showed before, or
+    an effect was first performed before the part of the journal that recovery folds, the first outcomes stay, and the
+    journal says so.
     """
     if draft.redo is None or draft.redoing:
         return
@@ -41,7 +44,7 @@ def adopt_new_outcomes(draft: Draft) -> None:
         _renew_held(draft, redo)
         return
     now = draft.refold(draft.skill, redo.base, past, skipped=frozenset(redo.skipped))
-    if why := _divergence(draft, now):
+    if why := _divergence(draft, redo, now):
         draft.notes.append(f"{_FIRST}: {why}")
         return
     by_place = {place(id): id for id in draft.pending}
@@ -80,17 +83,33 @@ def _renewed(redo: Redo, event: Event) -> Event:
     return event
 
 
-def _divergence(draft: Draft, now: Snapshot) -> str:
+def _divergence(draft: Draft, redo: Redo, now: Snapshot) -> str:
     """Why the past, folded with the new outcomes, does not lead to the same open commands and questions; else empty."""
     if now.ended:
         return f"with the new one the task would have ended: {now.reason}"
+    if now.refused > redo.base.refused:  # a grant for what a gate showed then, an answer to another question
+        return "with the new one the task would have refused an event that it took"
     asked = {place(id): _what(one) for id, one in now.pending.items()}
     for id, pending in draft.pending.items():
         if not pending.background and asked.get(place(id)) != _what(pending):
             return f"with the new one it would not have asked for {pending.command.id!r}"
-    gates = {wait.gate for wait in now.waits}
+    gates = {wait.gate: wait.ask for wait in now.waits}
     gone = [wait.slot for wait in draft.waits if wait.gate not in gates]
-    return f"with the new one it would not have asked {gone[0]!r}" if gone else ""
+    if gone:
+        return f"with the new one it would not have asked {gone[0]!r}"
+    decisions = [one for one in draft.held if isinstance(one, DecisionMade)]
+    decisions += [grant for wait in draft.waits for grant in wait.grants]
+    other = [one.slot for one in decisions if one.gate in gates and not _decides(one, gates[one.gate])]
+    return f"with the new one {other[0]!r} would have shown something else than was decided on" if other else ""
+
+
+def _decides(decision: DecisionMade, ask: Question) -> bool:
+    """Whether a decision is for what this gate shows, with the changes that approvers made."""
+    if not isinstance(ask, AskApproval):
+        return False
+    if isinstance(decision.shown, dict):
+        ask = ask.edited({name: decision.shown[name] for name in ask.editable if name in decision.shown})
+    return decision.digest in (ask.digest, ask.former)
 
 
 def _what(pending: Pending) -> tuple[str, str, str]:
