@@ -210,7 +210,7 @@ class Draft:
             if id in gone or (isinstance(one.command, Notify) and one.command.gate in gone):
                 del self.pending[id]
         self.waits = tuple(wait for wait in self.waits if wait.gate not in gone)
-        self.held = tuple(event for event in self.held if _answers(event) not in gone)
+        self.held = tuple(event for event in self.held if answered(event)[0] not in gone)
 
     def hold(self, *events: Event) -> None:
         """Hold events until the task runs again."""
@@ -315,9 +315,11 @@ class Draft:
         return tuple(gate for gate in before if gate not in still)
 
 
-def _answers(event: Event) -> str | None:
-    """The id of the question or command whose outcome an event is; None for other events."""
-    return event.gate if isinstance(event, UserMessage | DecisionMade) else getattr(event, "invocation_id", None)
+def answered(event: Event) -> tuple[str | None, str | None]:
+    """The id and the name of the question or command whose outcome an event is; None for other events."""
+    if isinstance(event, UserMessage | DecisionMade):
+        return event.gate, event.slot
+    return getattr(event, "invocation_id", None), getattr(event, "id", None)
 
 
 def notification(gate: str, ask: AskApproval, *, opened: bool) -> Notify:

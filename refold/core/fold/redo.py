@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refold.core.commands import AskApproval, Question
+from refold.core.commands import AskApproval, Command
 from refold.core.events import EVENT, Event, Recovered, Result, ToolResult
-from refold.core.fold.draft import Draft
-from refold.core.fold.snapshot import Pending, Redo, Snapshot
+from refold.core.fold.draft import Draft, answered
+from refold.core.fold.snapshot import Redo, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lineage.ids import place, renamed
 
@@ -89,21 +89,21 @@ def _divergence(draft: Draft, redo: Redo, now: Snapshot) -> str:
         return f"with the new one the task would have ended: {now.reason}"
     if now.refused > redo.base.refused:  # a grant for what a gate showed then, an answer to another question
         return "with the new one the task would have refused an event that it took"
-    asked = {place(id): _what(one) for id, one in now.pending.items()}
-    for id, pending in draft.pending.items():
-        if not pending.background and asked.get(place(id)) != _what(pending):
-            return f"with the new one it would not have asked for {pending.command.id!r}"
-    gates = {wait.gate: wait.ask for wait in now.waits}
-    gone = [wait.slot for wait in draft.waits if wait.gate not in gates]
-    if gone:
-        return f"with the new one it would not have asked {gone[0]!r}"
+    before, asked = _asked(draft), _asked(now)
+    for at, command in before.items():
+        if at not in asked or _what(asked[at]) != _what(command):
+            return f"with the new one it would not have asked for {command.id!r}"
+    held = {place(id): name for id, name in map(answered, draft.held) if id is not None}
+    for at, command in asked.items():
+        if at not in before and held.get(at) != command.id:
+            return f"with the new one it would have asked for {command.id!r}, too"
     decisions = [one for one in draft.held if isinstance(one, DecisionMade)]
     decisions += [grant for wait in draft.waits for grant in wait.grants]
-    other = [one.slot for one in decisions if one.gate in gates and not _decides(one, gates[one.gate])]
+    other = [one.slot for one in decisions if (gate := asked.get(place(one.gate))) and not _decides(one, gate)]
     return f"with the new one {other[0]!r} would have shown something else than was decided on" if other else ""
 
 
-def _decides(decision: DecisionMade, ask: Question) -> bool:
+def _decides(decision: DecisionMade, ask: Command) -> bool:
     """Whether a decision is for what this gate shows, with the changes that approvers made."""
     if not isinstance(ask, AskApproval):
         return False
@@ -112,6 +112,11 @@ def _decides(decision: DecisionMade, ask: Question) -> bool:
     return decision.digest in (ask.digest, ask.former)
 
 
-def _what(pending: Pending) -> tuple[str, str, str]:
-    command = pending.command
+def _asked(task: Draft | Snapshot) -> dict[str, Command]:
+    """The commands and questions whose outcomes the skill waits for, by their place."""
+    asked: dict[str, Command] = {place(id): one.command for id, one in task.pending.items() if not one.background}
+    return asked | {place(wait.gate): wait.ask for wait in task.waits}
+
+
+def _what(command: Command) -> tuple[str, str, str]:
     return command.kind, command.id, command.subject

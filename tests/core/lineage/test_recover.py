@@ -932,6 +932,77 @@ def test_a_grant_that_waited_for_another_one_stays(cut: bool) -> None:
     assert (sent(new), note) == (11, "")
 
 
+@BOTH
+def test_a_new_outcome_with_which_the_skill_would_ask_for_more_is_not_used(cut: bool) -> None:
+    """
+    The failed task mailed one ticket; with the new outcome it would mail two, and nobody sends the second mail.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        tickets = await ctx.tool(charge, cents=10)
+        await ctx.gather(*(ctx.tool(f"mail {ticket}") for ticket in tickets))
+        return ctx.complete("mailed")
+
+    task = started(begin, cut=cut)
+    task.give("charge", [1])
+    task.fail("mail 1")
+    task.give("undo charge")
+
+    new = task.recovered()
+    note = new.give("charge", [1, 2]).note
+    new.give("mail 1")
+
+    assert (new.status, new.said) == (Status.COMPLETED, ["mailed"])
+    assert note.endswith("performed again: with the new one it would have asked for 'mail 2', too")
+
+
+@BOTH
+def test_a_new_outcome_with_which_the_skill_would_open_a_gate_is_not_used(cut: bool) -> None:
+    """
+    Nobody would be asked at that gate.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        price = await ctx.tool(charge, cents=10)
+        await ctx.gather(ctx.tool("mail"), *([ctx.approve("much", "So much?")] if price > 100 else []))
+        return ctx.complete("mailed")
+
+    task = started(begin, cut=cut)
+    task.give("charge", 10)
+    task.cancel()
+    task.give("undo charge")
+
+    new = task.recovered()
+    note = new.give("charge", 9000).note
+    new.give("mail")
+
+    assert (new.status, new.said) == (Status.COMPLETED, ["mailed"])
+    assert note.endswith("with the new one it would have asked for 'much', too")
+
+
+@BOTH
+def test_a_held_result_is_not_that_of_another_command(cut: bool) -> None:
+    """
+    The result that met a bug is that of the first lookup; with the new outcome the skill would look something else up.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=10)
+        found = await ctx.tool(f"look {paid}")
+        buggy("look")
+        return ctx.complete(f"{paid} {found}")
+
+    task = started(begin, cut=cut)
+    task.give("charge", 1)
+    task.give("look 1", "one")
+    task.give("undo charge")
+
+    new = fixed(task)
+    new.give("charge", 2)
+
+    assert (new.status, new.said) == (Status.COMPLETED, ["1 one"])
+
+
 # --- effects that fail when they are performed again
 
 
