@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refold.core.commands import AskApproval, Command
-from refold.core.events import EVENT, Event, Recovered, Result, ToolResult
+from refold.core.events import EVENT, ChatResult, Event, Recovered, Result, ToolResult
 from refold.core.fold.draft import Draft, answered
 from refold.core.fold.snapshot import Redo, Snapshot
 from refold.core.gates import DecisionMade
@@ -48,6 +48,7 @@ def adopt_new_outcomes(draft: Draft) -> None:
         draft.notes.append(f"{_FIRST}: {why}")
         return
     by_place = {place(id): id for id in draft.pending}
+    waited_for = {place(id): one for id, one in now.pending.items()}
     ids = {id: by_place[place(id)] for id in now.pending if place(id) in by_place}
     for id, one in now.pending.items():
         if id in ids and not draft.pending[ids[id]].started:
@@ -55,6 +56,9 @@ def adopt_new_outcomes(draft: Draft) -> None:
     asks = {wait.gate: wait.ask for wait in now.waits}
     draft.waits = tuple(wait.model_copy(update={"ask": asks[wait.gate]}) for wait in draft.waits)
     draft.state, draft.threads = renamed(now.state, ids), now.threads
+    for event in draft.held:  # a model's reply that the past did not have yet
+        if isinstance(event, ChatResult) and (chat := waited_for.get(place(event.invocation_id))):
+            draft.keep_reply(chat, event)
     draft.receipts = {**draft.receipts, **now.receipts}
     _renew_held(draft, redo)
 

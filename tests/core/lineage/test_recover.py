@@ -30,6 +30,7 @@ from refold import (
     tool,
 )
 from refold.core.authoring.skill import Live
+from refold.core.chat import UserSaid
 from refold.core.commands import CallSkill, CallTool
 from refold.core.events import ChildAsked, DependencyResolved, Event
 from refold.core.fold.apply import advance, planned
@@ -800,6 +801,32 @@ def test_a_recovered_task_recovers(cut: bool) -> None:
     third.give("charge", "again")
     third.give("mail", "sent")
     assert third.said == ["again sent"]
+
+
+@BOTH
+def test_a_reply_that_met_a_bug_is_in_its_thread_after_a_new_outcome(cut: bool) -> None:
+    """
+    The model is shown what was said with the new outcome, and its own reply, which came before the bug.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=50)
+        await ctx.chat("think", f"charged {paid}")
+        buggy("think")
+        await ctx.chat("more", "go on")
+        return ctx.complete()
+
+    task = started(begin, cut=cut)
+    task.give("charge", "c-1")
+    task.give("think", "a reply")
+    task.give("undo charge")
+
+    new = fixed(task)
+    new.give("charge", "c-2")
+
+    said, reply = new.task.threads["main"].said
+    assert isinstance(said, UserSaid)
+    assert (said.content.text, getattr(reply, "text", "")) == ("charged c-2", "a reply")
 
 
 # --- new outcomes that do not fit what was decided
