@@ -20,10 +20,25 @@ _FIRST = "the skill goes on with the first outcome of what was performed again"
 
 
 def note_redone(draft: Draft, result: Result) -> None:
-    """Record the new outcome of a repeated effect."""
-    if draft.redo is not None and isinstance(result, ToolResult):
-        outcomes = {**draft.redo.outcomes, place(result.invocation_id): result.value}
-        draft.redo = draft.redo.model_copy(update={"outcomes": outcomes})
+    """Record the new outcome of a repeated effect, and give the next ones the arguments that follow from it."""
+    if draft.redo is None or not isinstance(result, ToolResult):
+        return
+    outcomes = {**draft.redo.outcomes, place(result.invocation_id): result.value}
+    draft.redo = draft.redo.model_copy(update={"outcomes": outcomes})
+    if not (draft.redo.in_turn and draft.redoing) or (now := _folded(draft, draft.redo)) is None:
+        return
+    asked = _asked(now) | {place(effect.invocation_id): effect.command for effect in now.done}
+    for id, one in draft.pending.items():
+        command = asked.get(place(id))
+        if one.background and not one.started and command is not None and _what(command) == _what(one.command):
+            draft.change_pending(id, command=command)
+
+
+def _folded(draft: Draft, redo: Redo) -> Snapshot | None:
+    """The failed task with the new outcomes so far; None if its past is the same with them."""
+    assert draft.refold is not None
+    past = tuple(one.model_copy(update={"event": _renewed(redo, one.event)}) for one in redo.past)
+    return None if past == redo.past else draft.refold(draft.skill, redo.base, past, skipped=frozenset(redo.skipped))
 
 
 def adopt_new_outcomes(draft: Draft) -> None:
@@ -36,14 +51,11 @@ def adopt_new_outcomes(draft: Draft) -> None:
     if draft.redo is None or draft.redoing:
         return
     redo, draft.redo = draft.redo, None
-    assert draft.refold is not None
-    past = tuple(one.model_copy(update={"event": _renewed(redo, one.event)}) for one in redo.past)
-    if redo.outcomes.keys() - _performed((*(one.event for one in past), *draft.held)):
+    if redo.outcomes.keys() - _performed((*(one.event for one in redo.past), *draft.held)):
         draft.notes.append(f"{_FIRST}: it is too far back in the journal")
-    if past == redo.past:
+    if (now := _folded(draft, redo)) is None:
         _renew_held(draft, redo)
         return
-    now = draft.refold(draft.skill, redo.base, past, skipped=frozenset(redo.skipped))
     if why := _divergence(draft, redo, now):
         draft.notes.append(f"{_FIRST}: {why}")
         return

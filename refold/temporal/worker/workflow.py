@@ -116,7 +116,9 @@ class SkillWorkflow(TaskHandlers):
         task_id = workflow.info().workflow_id
         if start.recover is not None:
             base, entries = start.recover.base, start.recover.entries
-            snapshot, self._first = recover(self.skill, base, entries, task_id, workflow.now(), by=start.by)
+            snapshot, self._first = recover(
+                self.skill, base, entries, task_id, workflow.now(), by=start.by, in_turn=start.in_turn
+            )
             return snapshot.changed({"parent": start.parent})
         if start.fork is not None:
             branch = start.fork

@@ -57,6 +57,24 @@ def charge(cents: int) -> JsonValue:
     return cents
 
 
+@tool(effect="idempotent")
+def release(result: JsonValue) -> None: ...
+
+
+@tool(effect="compensate", undo=release)
+def reserve(item: str) -> str:
+    return item
+
+
+@tool(effect="idempotent")
+def give_back(reservation: str, result: JsonValue) -> None: ...
+
+
+@tool(effect="compensate", undo=give_back)
+def buy(reservation: str) -> str:
+    return reservation
+
+
 def skill(function: Any, *more: Step) -> Any:
     return table("pays", Step("begin", function).start(), *more)
 
@@ -967,6 +985,7 @@ def test_a_new_outcome_with_which_the_skill_would_ask_for_more_is_not_used(cut: 
 
     async def begin(ctx: Ctx, content: Content) -> Transition:
         tickets = await ctx.tool(charge, cents=10)
+        assert isinstance(tickets, list)
         await ctx.gather(*(ctx.tool(f"mail {ticket}") for ticket in tickets))
         return ctx.complete("mailed")
 
@@ -991,6 +1010,7 @@ def test_a_new_outcome_with_which_the_skill_would_open_a_gate_is_not_used(cut: b
 
     async def begin(ctx: Ctx, content: Content) -> Transition:
         price = await ctx.tool(charge, cents=10)
+        assert isinstance(price, int)
         await ctx.gather(ctx.tool("mail"), *([ctx.approve("much", "So much?")] if price > 100 else []))
         return ctx.complete("mailed")
 
@@ -1086,9 +1106,117 @@ def test_a_timeout_while_an_effect_is_done_again_is_taken_over(cut: bool, how: s
     assert (third.status, third.said[1:]) == (Status.COMPLETED, ["2 timeout"])
 
 
+async def books(ctx: Ctx, content: Content) -> Transition:
+    reserved = await ctx.tool(reserve, item="seat")
+    paid = await ctx.tool(buy, reservation=reserved)
+    mailed = await ctx.tool("mail", of=[reserved, paid])
+    return ctx.complete(f"{reserved} {paid} {mailed}")
+
+
+def unbooked(*, cut: bool = False) -> ByHand:
+    """A task that failed, and whose reservation and payment were undone."""
+    task = started(books, cut=cut)
+    task.give("reserve", "r-1")
+    task.give("buy", "c-1")
+    task.fail("mail")
+    task.give("undo buy")
+    task.give("undo reserve")
+    return task
+
+
+def args(task: ByHand, id: str) -> JsonValue:
+    """The arguments of the tool call of this id."""
+    command = task.pending(id).command
+    assert isinstance(command, CallTool)
+    return dict(command.args)
+
+
+@BOTH
+def test_effects_are_performed_again_one_after_the_other(cut: bool) -> None:
+    """
+    The oldest first; a later one has the arguments that follow from the new outcomes of the earlier ones.
+    """
+    new = unbooked(cut=cut).recovered()
+    assert new.out == ["reserve"]
+
+    new.give("reserve", "r-2")
+
+    assert (new.out, args(new, "buy")) == (["buy"], {"reservation": "r-2"})
+    new.give("buy", "c-2")
+    assert (new.out, args(new, "mail")) == (["mail"], {"of": ["r-2", "c-2"]})
+    assert new.folded() == new.task
+    new.cancel()
+    assert args(new, "undo buy") == {"reservation": "r-2", "result": "c-2"}
+
+
+@BOTH
+def test_effects_are_performed_again_in_their_order_by_the_third_task_too(cut: bool) -> None:
+    """
+    The second one had made the reservation again, and not the payment.
+    """
+    second = unbooked(cut=cut).recovered()
+    second.give("reserve", "r-2")
+    second.fail("buy")
+    second.give("undo reserve")
+
+    third = second.recovered("T3")
+
+    assert third.out == ["reserve"]
+    third.give("reserve", "r-3")
+    assert (third.out, args(third, "buy")) == (["buy"], {"reservation": "r-3"})
+    third.give("buy", "c-3")
+    third.give("mail", "sent")
+    assert third.said == ["r-3 c-3 sent"]
+
+
+@BOTH
+def test_an_effect_that_does_not_follow_from_the_new_outcomes_is_performed_as_it_was(cut: bool) -> None:
+    """
+    With the new reservation the skill would pay nothing: it goes on with the first outcomes, and the journal says so.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        reserved = await ctx.tool(reserve, item="seat")
+        if reserved == "r-2":
+            return ctx.complete("nothing to pay")
+        paid = await ctx.tool(buy, reservation=reserved)
+        mailed = await ctx.tool("mail")
+        return ctx.complete(f"{paid} {mailed}")
+
+    task = started(begin, cut=cut)
+    task.give("reserve", "r-1")
+    task.give("buy", "c-1")
+    task.fail("mail")
+    task.give("undo buy")
+    task.give("undo reserve")
+
+    new = task.recovered()
+    new.give("reserve", "r-2")
+
+    assert (new.out, args(new, "buy")) == (["buy"], {"reservation": "r-1"})
+    assert "with the new one the task would have ended" in new.give("buy", "c-2").note
+    assert new.out == ["mail"]
+
+
+def test_while_an_effect_fails_to_be_performed_again_the_next_one_waits() -> None:
+    """
+    It is neither sent while the first one waits to be tried again, nor after that one failed.
+    """
+    new = unbooked().recovered()
+
+    new.fail("reserve", busy())
+    assert (new.state, new.out) == (TaskState.RETRYING, [])
+    new.ring("reserve")
+    assert new.out == ["reserve"]
+    new.fail("reserve")
+
+    assert (new.status, new.reason, new.out) == (Status.FAILED, "reserve: forbidden", [])
+
+
 def test_two_effects_that_were_undone_and_one_fails() -> None:
     """
-    A failure that comes while the other one waits to be tried again is met when it does not any more.
+    In a task that an earlier release began, both are performed again at once. A failure that comes while the other one
+    waits to be tried again is met when it does not any more.
     """
 
     async def begin(ctx: Ctx, content: Content) -> Transition:
@@ -1103,7 +1231,7 @@ def test_two_effects_that_were_undone_and_one_fails() -> None:
     task.fail("mail")
     task.give("undo two")
     task.give("undo one")
-    new = task.recovered()
+    new = task.recovered(in_turn=False)
     new.fail("one", busy())
     assert new.fail("two").held
 
