@@ -107,7 +107,7 @@ class Draft:
 
     @property
     def redone(self) -> list[str]:
-        """The ids of the compensated effects that are to be performed again, as the skill asked for them, oldest first."""
+        """The ids of the compensated effects that are to be performed again, in the order of their places."""
         effects = [id for id, one in self.pending.items() if one.background and not isinstance(one.command, Notify)]
         return sorted(effects, key=lambda id: [int(number) for number in place(id).split(".")])
 

@@ -309,7 +309,7 @@ def test_a_failure_leads_to_what_the_table_says(cell: Cell, action: Action) -> N
 
 
 def next_of(task: Snapshot) -> Iterator[Event]:
-    """What can come next of `x`, `y` and their compensation: a failure of each kind, an alarm, an operator's decision."""
+    """What can come next of `x`, `y` and their compensation: a failure, an alarm, or an operator's decision."""
     for want in wanted(task).values():
         if isinstance(want, Alarm):
             yield want.event
