@@ -182,12 +182,15 @@ class ChildAsked(Value):
         invocation_id: The part's id.
         waits: All open questions of the part.
         unresolved: All commands of the part that only an operator can resolve.
+        refused: Why the part refused answers that this task passed on, by the ids of the questions, which are still
+            open. A worker of this task may not know the type that a part expects.
     """
 
     kind: Literal["child_asked"] = "child_asked"
     invocation_id: Name
     waits: tuple[Wait, ...] = lean(())
     unresolved: tuple[Unresolved, ...] = lean(())
+    refused: dict[str, str] = lean(factory=dict)
 
 
 class Notified(_Result):

@@ -38,7 +38,14 @@ from refold.core.lineage.upgrade import upgraded
 
 
 def recover(
-    skill: Skill, base: Snapshot, entries: Sequence[Entry], task_id: str, at: datetime, *, by: str | None = None
+    skill: Skill,
+    base: Snapshot,
+    entries: Sequence[Entry],
+    task_id: str,
+    at: datetime,
+    *,
+    by: str | None = None,
+    in_turn: bool = True,
 ) -> tuple[Snapshot, Recovered]:
     """The new task's first snapshot and first event.
 
@@ -49,6 +56,7 @@ def recover(
         task_id: The new task's id.
         at: Now; timeouts of open questions and gates begin again.
         by: Who recovers the task.
+        in_turn: Perform compensated effects again one after the other; False for a task that an earlier release began.
 
     Raises:
         InputRejected: The task is open or completed, is still compensating, or would end again at once.
@@ -86,9 +94,10 @@ def recover(
     snapshot = _with_late_results(snapshot, last, entries)
     data = None if again is None else again.model_dump(mode="json")
     new = _planned(snapshot, entries, task_id, at, again)
-    if any(one.background for one in new.pending.values()) and new.redo is None:
+    if any(one.background for one in new.pending.values()):
         past = tuple(PastEvent(seq=one.seq, at=one.at, event=one.event, patches=one.patches) for one in kept)
-        new = new.changed({"redo": Redo(base=base, past=past, skipped=tuple(sorted(skipped)))})
+        redo = new.redo or Redo(base=base, past=past, skipped=tuple(sorted(skipped)))
+        new = new.changed({"redo": redo.changed({"in_turn": in_turn})})
     first = Recovered(task_id=base.task_id, again=data, by=by)
     tried, _ = advance(skill, new, first, at)
     if tried.ended and tried.lifecycle is TaskState.FAILED:

@@ -40,6 +40,7 @@ from refold.core.events import (
 )
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
+from refold.core.fold.questions import refused_answers
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, Perform, SendAnswer, finished, wanted
@@ -784,21 +785,23 @@ class FakeEngine:
             task.first = None
         elif task.later:
             events = (Unreadable(sent_as=events[0].kind, why=not_begun(task.now.task_id, task.begins_at)),)
+        again: dict[str, str] = {}
         for event in events:
             snapshot, entry = advance(task.skill, task.now, event, self.clock.now, live=task.live)
             tell(task.live, snapshot)
             task.snapshots.append(snapshot)
             task.entries.append(entry)
             task.tell(entry)
+            again |= refused_answers(entry, snapshot)
         snapshot = task.now
         want = wanted(snapshot)
         task.going = {key: one for key, one in task.going.items() if key in want}
         self._stop_children(task)
         if task.asked_by is not None and finished(snapshot):
             self._report(task, task.asked_by)
-        elif task.asked_by is not None and (snapshot.open_waits, snapshot.unresolved) != task.reported:
+        elif task.asked_by is not None and (again or (snapshot.open_waits, snapshot.unresolved) != task.reported):
             waits, unresolved = task.reported = snapshot.open_waits, snapshot.unresolved
-            asked = ChildAsked(invocation_id=snapshot.task_id, waits=waits, unresolved=unresolved)
+            asked = ChildAsked(invocation_id=snapshot.task_id, waits=waits, unresolved=unresolved, refused=again)
             self._feed(self._tasks[task.asked_by], asked)
         return task.entries[-1]
 

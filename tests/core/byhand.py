@@ -172,10 +172,15 @@ class ByHand:
         """The id of the gate of this name."""
         return next(one.gate for one in self.task.waits if one.slot == slot)
 
-    def recovered(self, task_id: str = "T2", author: Any = None, *, by: str | None = None) -> "ByHand":
-        """A new task that goes on from where this one failed, with today's code if another one is given."""
+    def recovered(
+        self, task_id: str = "T2", author: Any = None, *, by: str | None = None, in_turn: bool = True
+    ) -> "ByHand":
+        """A new task that goes on from where this one failed, with today's code if another one is given.
+
+        Without `in_turn`, it is one that an earlier release began.
+        """
         skill = self.skill if author is None else skill_of(author)
-        snapshot, first = recover(skill, self.base, self.journal, task_id, self.task.at, by=by)
+        snapshot, first = recover(skill, self.base, self.journal, task_id, self.task.at, by=by, in_turn=in_turn)
         new = ByHand(skill, cut=self.cut)
         new.task = new.base = snapshot
         new.feed(first)

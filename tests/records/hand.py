@@ -150,7 +150,7 @@ class Hand:
 
     def recovered(self, journal: str, task_id: str = "T2", *, skill: str | None = None, by: str | None = None) -> Hand:
         """The task that goes on from where this one failed; `journal` is what this one is recorded as."""
-        return self._made({"how": "recover", "by": by}, journal, task_id, skill)
+        return self._made({"how": "recover", "by": by, "in_turn": True}, journal, task_id, skill)
 
     def forked(self, journal: str, seq: int, task_id: str = "F", *, live: bool = False, by: str | None = None) -> Hand:
         """The task that branches off from an entry of this one."""

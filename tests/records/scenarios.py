@@ -199,6 +199,12 @@ def undoing() -> Recorded:
     books.fail("undo pay", NEVER).fail("undo reserve", BUSY).ring("undo reserve").give("undo reserve").cancel()
     yield "undo", books.tape()
     yield "undo.recovered", books.recovered("undo").give("reserve").give("mail", "m").tape()
+    both = Hand("Books").say().give("reserve").give("pay", {"id": "c1"}).fail("mail").give("undo pay")
+    yield "undo-both", both.give("undo reserve").tape()
+    yield (
+        "undo-both.recovered",
+        both.recovered("undo-both").give("reserve").give("pay", {"id": "c2"}).give("mail").tape(),
+    )
     hurries = Hand("Hurries").say().give("reserve").give("mail").ring("~timeout").give("pay", {"id": "c1"})
     hurries.ring("~grace").give("undo pay").give("undo reserve")
     yield "undo-late-effect", hurries.tape()

@@ -188,7 +188,7 @@ def begun(
     base, entries = of
     args = (tape.compiled, base, entries[: origin["entries"]], origin["task_id"], datetime.fromisoformat(origin["at"]))
     if origin["how"] == "recover":
-        return recover(*args, by=origin["by"])
+        return recover(*args, by=origin["by"], in_turn=origin.get("in_turn", False))
     return fork(*args, seq=origin["seq"], live=origin["live"], by=origin["by"])
 
 

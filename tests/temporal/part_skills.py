@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from refold import CommandError, Content, Ctx, Transition, flow_skill, step, tool
 from refold.agent import Agent, skill_tool
@@ -51,6 +51,29 @@ class Top:
         return ctx.complete((await ctx.skill("middle", Middle, content)).text)
 
 
+class Number(RootModel[int]):
+    """A number of things."""
+
+
+@flow_skill(id="counts_low")
+class CountsLow:
+    """Asks for a number."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        number = await ctx.ask("number", "How many?", expect=Number)
+        return ctx.complete(str(number.root))
+
+
+@flow_skill(id="counts_top")
+class CountsTop:
+    """Has a part that asks for a number."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("low", CountsLow, content)).text)
+
+
 class Limits(BaseModel):
     queue: str | None = None
     timeout_s: float | None = None
@@ -86,6 +109,8 @@ TOOLS = [fits]
 LowWorkflow = workflow_for(Low)
 MiddleWorkflow = workflow_for(Middle)
 TopWorkflow = workflow_for(Top)
+CountsLowWorkflow = workflow_for(CountsLow)
+CountsTopWorkflow = workflow_for(CountsTop)
 LimitedWorkflow = workflow_for(Limited)
 BossWorkflow = workflow_for(Boss)
 HelperWorkflow = workflow_for(Helper)

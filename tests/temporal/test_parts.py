@@ -13,6 +13,8 @@ from temporalio.client import Client
 from refold import Content, InputRejected, Status
 from refold.agent import skill_tool
 from refold.core.chat import ToolReturn
+from refold.core.events import ChildAsked, UserMessage
+from refold.core.fold.journal import Entry
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
@@ -73,6 +75,24 @@ async def test_a_question_two_levels_down_arrives_and_is_answered_once(engine: T
     assert (done.status, done.messages[-1].text) == (Status.COMPLETED, "large green")
     assert await questions(engine, task_id) == ["size", "color"]
     assert await questions(engine, f"{task_id}/1.1") == ["size", "color"]
+
+
+async def test_an_answer_that_a_part_refuses_is_asked_for_again(engine: TemporalEngine) -> None:
+    """
+    The part was sent what a worker that does not know its type would pass on; the whole is told, and takes another one.
+    """
+    task_id = (await engine.start("counts_top", text("tea"))).task_id
+    gate = (await asks(engine, task_id, "number")).waiting_for[0].gate
+    unfit = UserMessage(content=text("many"), gate=gate, delivery_id=gate).model_dump(mode="json", exclude={"kind"})
+    await engine.client.get_workflow_handle(f"{task_id}/1.1").signal("message", unfit)
+    async with aclosing(engine.watch(task_id, follow=True)) as news:
+        async for one in news:
+            if isinstance(one, Entry) and isinstance(one.event, ChildAsked) and gate in one.event.refused:
+                break
+    await engine.send(task_id, text("3"))
+    done = await ended(engine, task_id)
+
+    assert (done.status, done.messages[-1].text) == (Status.COMPLETED, "3")
 
 
 async def test_a_recovered_task_asks_what_is_not_answered_yet(engine: TemporalEngine) -> None:

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, RootModel, model_validator
 
 from refold import (
     CommandError,
@@ -339,6 +339,44 @@ async def test_what_a_called_skill_asks_is_answered_at_its_caller() -> None:
     assert (asked.status, asked.waiting_for[0].gate) == ("input-required", "T/1.1/3.1")
     assert (done.status, done.messages[-1].text) == ("completed", "Approved.")
     assert await news(engine, "T/1.1") == [1, 2, 3, 4, 5, 6]
+
+
+KNOWS: list[str] = []
+
+
+class Size(RootModel[str]):
+    """A size. Each look at one that is large takes a name out of `KNOWS`, and without any nobody knows it."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Size":
+        if self.root == "large":
+            KNOWS.pop()
+        return self
+
+
+@flow_skill()
+class Sizes:
+    """Asks for a size."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        size = await ctx.ask("size", "Which size?", expect=Size)
+        return ctx.complete(size.root)
+
+
+async def test_an_answer_that_a_called_skill_refuses_is_asked_for_again() -> None:
+    """
+    What the caller lets pass may not fit for the part, whose worker is another one; the question is open again.
+    """
+    engine = FakeEngine([Calls, Sizes])
+    await engine.start("calls", TEXT("sizes"), task_id="T")
+    KNOWS[:] = ["the engine, for the caller", "the caller"]
+
+    asked = await engine.send("T", TEXT("large"))
+    done = await engine.send("T", TEXT("small"))
+
+    assert (asked.status, [one.slot for one in asked.waiting_for]) == (Status.INPUT_REQUIRED, ["size"])
+    assert (done.status, done.messages[-1].text) == (Status.COMPLETED, "small")
 
 
 async def test_a_called_skill_ends_with_its_caller() -> None:

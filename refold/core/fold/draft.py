@@ -106,10 +106,15 @@ class Draft:
     # --- what is known
 
     @property
+    def redone(self) -> list[str]:
+        """The ids of the compensated effects that are to be performed again, in the order of their places."""
+        effects = [id for id, one in self.pending.items() if one.background and not isinstance(one.command, Notify)]
+        return sorted(effects, key=lambda id: [int(number) for number in place(id).split(".")])
+
+    @property
     def redoing(self) -> bool:
         """Whether a compensated effect is being performed again. Until it is done, the skill is not called."""
-        background = [one.command for one in self.pending.values() if one.background]
-        return not all(isinstance(command, Notify) for command in background)
+        return bool(self.redone)
 
     # --- the lifecycle
 
@@ -185,13 +190,14 @@ class Draft:
     def send_out(self) -> None:
         """Start the commands that may start: of a paused task its timers, of a running or retrying task all commands.
 
-        While a compensated effect is being performed again, only such effects start.
+        While compensated effects are performed again, only the oldest one starts: the others may depend on its outcome.
         """
         if self.lifecycle not in (TaskState.RUNNING, TaskState.RETRYING, TaskState.PAUSED):
             return
-        redoing = self.redoing
+        redone = self.redone
+        first = redone[:1] if self.redo is not None and self.redo.in_turn else redone
         for id, pending in self.pending.items():
-            if pending.started or pending.due_at is not None or (redoing and not pending.background):
+            if pending.started or pending.due_at is not None or (redone and id not in first):
                 continue
             if isinstance(pending.command, Sleep):
                 self.change_pending(id, started=True, due_at=self.at + timedelta(seconds=pending.command.seconds))
@@ -211,7 +217,7 @@ class Draft:
             if id in gone or (type(one.command) is Notify and one.command.gate in gone):
                 del self.pending[id]
         self.waits = tuple(wait for wait in self.waits if wait.gate not in gone)
-        self.held = tuple(event for event in self.held if _answers(event) not in gone)
+        self.held = tuple(event for event in self.held if answered(event)[0] not in gone)
 
     def hold(self, *events: Event) -> None:
         """Hold events until the task runs again."""
@@ -316,9 +322,11 @@ class Draft:
         return tuple(gate for gate in before if gate not in still)
 
 
-def _answers(event: Event) -> str | None:
-    """The id of the question or command whose outcome an event is; None for other events."""
-    return event.gate if isinstance(event, UserMessage | DecisionMade) else getattr(event, "invocation_id", None)
+def answered(event: Event) -> tuple[str | None, str | None]:
+    """The id and the name of the question or command whose outcome an event is; None for other events."""
+    if isinstance(event, UserMessage | DecisionMade):
+        return event.gate, event.slot
+    return getattr(event, "invocation_id", None), getattr(event, "id", None)
 
 
 def notification(gate: str, ask: AskApproval, *, opened: bool) -> Notify:

@@ -132,8 +132,8 @@ paused    question  -           -          -      deliver    -        -       -
 paused    reminder  drop        drop       -      drop       -        -       -
 blocked   skill     hold        hold       hold   hold       hold     hold    hold
 blocked   redo      hold        hold       hold   hold       hold     hold    hold
-probed    skill     probe       probe      probe  release    probe    -       release
-probed    redo      probe       probe      probe  release    probe    -       release
+probed    skill     probe       probe      probe  release    probe    release release
+probed    redo      probe       probe      probe  release    probe    release release
 ended     skill     note        note       note   note       note     note    note
 ended     redo      note        note       note   note       note     note    note
 ended     undo      retry_undo  give_up    -      give_up    give_up  -       -

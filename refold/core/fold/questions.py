@@ -15,7 +15,8 @@ from refold.core.commands import AskUser, CallLlm, Sleep
 from refold.core.content import Content
 from refold.core.events import ChildAsked, CommandFailed, Event, UserMessage
 from refold.core.fold.draft import Draft
-from refold.core.fold.snapshot import Receipt, ReceiptStatus
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
 from refold.core.retry_policy import Failure, FailureKind
@@ -94,12 +95,30 @@ def _pass_on(draft: Draft, message: UserMessage, answered: Wait) -> None:
 
 
 def part_asked(draft: Draft, asked: ChildAsked) -> None:
-    """Record what a part waits for, without questions whose answer is stored here and not taken by the part yet."""
-    part, gates = asked.invocation_id, {wait.gate for wait in asked.waits}
+    """Record what a part waits for, without questions whose answer is stored here and not taken by the part yet.
+
+    A question whose answer the part refused is open again.
+    """
+    if asked.refused:
+        draft.notes += [f"the part refuses an answer: {why}" for why in asked.refused.values()]
+        draft.changes["seen"] = {id: seq for id, seq in draft.base.seen.items() if id not in asked.refused}
+    part, gates = asked.invocation_id, {wait.gate for wait in asked.waits} - asked.refused.keys()
     answers = tuple(answer for answer in draft.pending[part].answers if answer.gate in gates)
     answered = {answer.gate for answer in answers}
     asks = tuple(wait for wait in asked.waits if wait.gate not in answered)
     draft.change_pending(part, asks=asks, answers=answers, unresolved=asked.unresolved)
+
+
+def refused_answers(entry: Entry, task: Snapshot) -> dict[str, str]:
+    """Why a part, after this entry, has to ask again for answers that its parent passed on, by question."""
+    match entry.event:
+        case ChildAsked(refused=refused) if not entry.refused:
+            return refused
+        case UserMessage(gate=gate, delivery_id=id) if entry.refused and gate == id:
+            waits = (wait for wait in task.open_waits if wait.gate == gate and not wait.late(task.at))
+            return {wait.gate: entry.refused for wait in waits}
+        case _:
+            return {}
 
 
 def take_early(draft: Draft) -> Sequence[Event] | None:

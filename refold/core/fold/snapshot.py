@@ -155,12 +155,14 @@ class Redo(Value):
         past: The events that the failed task took, without the event that ended it.
         skipped: Ids of commands whose final failure `fold` skips.
         outcomes: The new outcomes so far, by the effect's place (see `lineage/ids.py`).
+        in_turn: The effects are performed again one after the other. Tasks of earlier releases perform all at once.
     """
 
     base: Snapshot
     past: tuple[PastEvent, ...]
     skipped: tuple[str, ...] = lean(())
     outcomes: dict[str, JsonValue] = lean(factory=dict)
+    in_turn: bool = lean(False)
 
 
 class Snapshot(Value):

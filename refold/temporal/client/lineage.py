@@ -65,7 +65,9 @@ async def recovery(connection: Connection, task_id: str, *, by: str | None) -> t
     history = await JournalReader(connection, task_id).end()
     base = history.base
     parts = await _parts(connection, history)
-    start = TaskStart(recover=history, by=by, parts=parts, stream=base.stream, owner=base.owner, context=base.context)
+    start = TaskStart(
+        recover=history, in_turn=True, by=by, parts=parts, stream=base.stream, owner=base.owner, context=base.context
+    )
     seq, batch = history.entries[-1].seq, is_batch(description)
     origin = Origin(task_id=task_id, skill=base.skill, how="recovered", seq=seq, batch=batch)
     return start, origin, new_id
@@ -162,7 +164,7 @@ async def _part(connection: Connection, id: str) -> Part | None:
         return None if result is None else Part(outcome=result.outcome)
     await _next_id(connection, id)  # raises where the part was recovered by itself
     journal = await JournalReader(connection, id).end()
-    return Part(journal=journal, parts=await _parts(connection, journal))
+    return Part(journal=journal, in_turn=True, parts=await _parts(connection, journal))
 
 
 async def branch(

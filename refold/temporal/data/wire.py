@@ -120,11 +120,13 @@ class Part(Value):
 
     Attributes:
         journal: Its journal, if it failed or was canceled.
+        in_turn: As in `TaskStart`.
         outcome: What it came to, if it completed.
         parts: Its own parts, by invocation id.
     """
 
     journal: Segment | None = lean()
+    in_turn: bool = lean(False)
     outcome: SkillOutcome | None = lean()
     parts: dict[str, Part] = lean(factory=dict)
 
@@ -164,6 +166,7 @@ class TaskStart(Value):
         context: The conversation that it belongs to.
         previous: The task whose conversations it goes on with.
         recover: The journal of a failed task that this one goes on for.
+        in_turn: This one performs compensated effects again one after the other; earlier releases did so all at once.
         by: Who wants it.
         parts: How far that one's parts came, by invocation id.
         left: The task's parts that an earlier run of it started, by invocation id: each sends its outcome as a signal.
@@ -188,6 +191,7 @@ class TaskStart(Value):
     context: Name | None = lean()
     previous: Previous | None = lean()
     recover: Segment | None = lean()
+    in_turn: bool = lean(False)
     by: str | None = lean()
     parts: dict[str, Part] = lean(factory=dict)
     left: tuple[str, ...] = lean(())

@@ -168,6 +168,7 @@ def _effect(want: Perform, task: Snapshot, how: How) -> asyncio.Future[Any]:
             start = TaskStart(
                 message=UserMessage(content=command.input) if part.journal is None else None,
                 recover=part.journal,
+                in_turn=part.in_turn,
                 parts=part.parts,
                 stream=task.stream,
                 parent=task.task_id,

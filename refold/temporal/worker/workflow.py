@@ -26,6 +26,7 @@ from refold.core.errors import DefinitionError, InputRejected, SkillError
 from refold.core.events import CancelRequested, ChildAsked, CommandFailed, Event, SkillResult, Unreadable
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
+from refold.core.fold.questions import refused_answers
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Known, Perform, SendAnswer, Want, finished, wanted
@@ -98,6 +99,7 @@ class SkillWorkflow(TaskHandlers):
         self._acting = False
         self._reported = ((), ()) if start.snapshot is None else _for_people(self._base)
         self._report: asyncio.Future[None] | None = None  # on its way to the parent
+        self._unfit: dict[str, str] = {}  # answers of the parent, since the last report
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._delay: asyncio.Future[None] | None = None
         self._made = False
@@ -118,7 +120,9 @@ class SkillWorkflow(TaskHandlers):
         task_id = workflow.info().workflow_id
         if start.recover is not None:
             base, entries = start.recover.base, start.recover.entries
-            snapshot, self._first = recover(self.skill, base, entries, task_id, workflow.now(), by=start.by)
+            snapshot, self._first = recover(
+                self.skill, base, entries, task_id, workflow.now(), by=start.by, in_turn=start.in_turn
+            )
             return snapshot.changed({"parent": start.parent})
         if start.fork is not None:
             branch = start.fork
@@ -233,6 +237,7 @@ class SkillWorkflow(TaskHandlers):
         if unasked:
             entry = entry.changed({"patches": {id: yes for id, yes in entry.patches.items() if id not in unasked}})
         self._entries.append(entry)
+        self._unfit |= refused_answers(entry, self._now)
         self.digests.append(chained(self.digests[-1], entry))
         if len(self._entries) % MARK_ENTRIES == 0:
             self._marks.append(self._now)
@@ -315,10 +320,13 @@ class SkillWorkflow(TaskHandlers):
         if self._ends_last and finished(self._now):
             return  # its outcome says that it waits for nobody
         parent = workflow.info().parent
-        if parent is None or self._start.parent is None or self._report or _for_people(self._now) == self._reported:
+        if parent is None or self._start.parent is None or self._report:
+            return
+        if _for_people(self._now) == self._reported and not self._unfit:
             return
         waits, unresolved = self._reported = _for_people(self._now)
-        asked = ChildAsked(invocation_id=self._now.task_id, waits=waits, unresolved=unresolved)
+        asked = ChildAsked(invocation_id=self._now.task_id, waits=waits, unresolved=unresolved, refused=self._unfit)
+        self._unfit = {}
         signal = workflow.get_external_workflow_handle(parent.workflow_id).signal("child", asked)
         self._report = asyncio.ensure_future(signal)
         self._report.add_done_callback(self._reported_to)

@@ -1,6 +1,6 @@
 """Every cell of the failure table: a task stands there, the failure comes, and what the table says is done."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,8 @@ from refold import (
     Content,
     Ctx,
     Event,
+    Failure,
+    FailureKind,
     GatePolicy,
     RetryPolicy,
     Step,
@@ -25,10 +27,10 @@ from refold import (
     tool,
 )
 from refold.core.events import CommandFailed, DependencyResolved
-from refold.core.fold.apply import fold
+from refold.core.fold.apply import advance, fold
 from refold.core.fold.failures import TABLE, UNDO_RETRIES, Action, Cause, Cell, Role, Stage
 from refold.core.fold.snapshot import Snapshot
-from refold.core.fold.wanted import finished
+from refold.core.fold.wanted import Alarm, Perform, finished, wanted
 from refold.testing import coverage
 from tests.core.byhand import ByHand, busy, refused, unknown
 
@@ -46,6 +48,7 @@ OFTEN = RetryPolicy(max_retries=5)
 NEVER = RetryPolicy(max_retries=0)
 PATIENT = RetryPolicy(max_retries=0, on_exhausted="block")
 POLICIES = {Cause.RETRYABLE: OFTEN, Cause.EXHAUSTED: NEVER, Cause.DOWN: PATIENT}
+LOST = Failure(kind=FailureKind.UNKNOWN, type="worker_lost", message="its worker was lost", again_s=600)
 FAILURES = {
     Cause.RETRYABLE: busy, Cause.EXHAUSTED: busy, Cause.DOWN: busy, Cause.PERMANENT: refused,
     Cause.UNKNOWN: unknown, Cause.GIVEN: refused, Cause.SKIPPED: refused,
@@ -98,7 +101,7 @@ def running(policy: RetryPolicy, role: Role) -> ByHand:
     task.fail("end")
     task.give("undo y")
     task.give("undo x")
-    return task.recovered()
+    return task.recovered(in_turn=False)  # both at once, so that `x` can fail while `y` waits
 
 
 def given(task: ByHand) -> None:
@@ -113,7 +116,7 @@ STAGES: dict[Stage, Callable[[ByHand], object]] = {
     Stage.RETRYING: lambda task: task.fail("y", busy()),
     Stage.PAUSED: lambda task: task.give("look"),
     Stage.BLOCKED: lambda task: task.fail("y", unknown()),
-    Stage.PROBED: lambda task: (task.fail("x", busy()), task.ring("x")),
+    Stage.PROBED: lambda task: (task.fail("x", LOST if task.pending("x").given else busy()), task.ring("x")),
     Stage.ENDED: lambda task: None if task.task.ended else task.cancel(),
 }
 
@@ -204,6 +207,8 @@ def _blocked(task: ByHand, after: Snapshot, cell: Cell) -> None:
 def _released(task: ByHand, after: Snapshot, cell: Cell) -> None:
     if cell[2] is Cause.SKIPPED:
         _sent_again(task, after, cell)
+    elif cell[2] is Cause.GIVEN:
+        _accepted(task, after, cell)
     elif cell[1] is Role.REDO:
         _ended(task, after, cell)
     else:
@@ -301,3 +306,45 @@ def test_a_failure_leads_to_what_the_table_says(cell: Cell, action: Action) -> N
 
     assert cell in seen.cells
     EFFECTS[action](task, after, cell)
+
+
+def next_of(task: Snapshot) -> Iterator[Event]:
+    """What can come next of `x`, `y` and their compensation: a failure, an alarm, or an operator's decision."""
+    for want in wanted(task).values():
+        if isinstance(want, Alarm):
+            yield want.event
+        elif isinstance(want, Perform) and want.command.subject != want.command.id:
+            for failure in (busy(), refused(), unknown(), LOST):
+                yield CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure)
+    for id, one in task.pending.items():
+        if one.blocked:
+            yield DependencyResolved(invocation_id=id, retry=True)
+            yield DependencyResolved(invocation_id=id, outcome="c-9")
+
+
+def stand(task: Snapshot) -> tuple[object, ...]:
+    """Where a task stands, without times; numbers above one count as one."""
+    pending = (
+        (id, one.started, one.due_at is None, one.blocked, one.given, *(min(n, 1) for n in (one.retries, one.looks)))
+        for id, one in task.pending.items()
+    )
+    return task.lifecycle, *pending, *(getattr(one, "invocation_id", "") for one in task.held)
+
+
+@pytest.mark.parametrize("role", [Role.SKILL, Role.REDO, Role.UNDO])
+@pytest.mark.parametrize("policy", [ONCE, NEVER, PATIENT], ids=["once", "never", "patient"])
+def test_no_failure_comes_to_an_empty_cell(role: Role, policy: RetryPolicy) -> None:
+    """
+    Whatever fails, and whatever an operator decides, one after the other: the table says what is done.
+    """
+    begun = running(policy, role)
+    todo = [begun.task]
+    met = {stand(begun.task)}
+    while todo:
+        task = todo.pop()
+        for event in next_of(task):
+            after, entry = advance(begun.skill, task, event, task.at)
+            assert "bug: " not in entry.note + after.reason, entry
+            if stand(after) not in met:
+                met.add(stand(after))
+                todo.append(after)

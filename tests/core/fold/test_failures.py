@@ -1,10 +1,12 @@
 """What a failure leads to, at the seams where several rules meet: after the end, while paused, while redoing."""
 
 import asyncio
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, RootModel
 
 from refold import (
     Cmd,
@@ -26,6 +28,8 @@ from refold import (
     tool,
 )
 from refold.core.events import ChildAsked, DependencyResolved
+from refold.core.fold.journal import Entry
+from refold.core.fold.questions import refused_answers
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import finished
 from refold.core.waits import Wait
@@ -600,6 +604,61 @@ def test_an_early_message_answers_what_a_part_asks() -> None:
 
     assert [answer.content.text for answer in task.pending("child").answers] == ["red"]
     assert (task.task.early, task.status) == ((), Status.WORKING)
+
+
+class Sized(RootModel[int]):
+    """A size in centimetres."""
+
+
+@BOTH
+@pytest.mark.parametrize("between", [False, True], ids=["child", "child of a child"])
+def test_an_answer_that_a_part_refuses_is_asked_for_again(cut: bool, between: bool) -> None:
+    """
+    A worker of the task above knows no type of a part on another queue, and passes on whatever is said. The part
+    refuses what does not fit; then the question is open at the task above again, and takes another answer.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("child", "child", "go")).text)
+
+    async def asks(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(str((await ctx.ask("size", "Which size?", expect=Sized)).root))
+
+    parents = [ByHand(table("parent", Step("begin", begin).start()), cut=cut) for _ in range(2 if between else 1)]
+    tasks = [ByHand(table("asks", Step("begin", asks).start()), cut=cut), *parents]
+    for task in tasks:
+        task.say()
+    size = tasks[0].task.waits[0]
+    elsewhere = size.model_copy(update={"ask": size.ask.model_copy(update={"expect": {"type": "integer"}})})
+
+    def tell(refused: Mapping[str, str]) -> None:
+        """Each part tells the task above what it waits for."""
+        for part, task in itertools.pairwise(tasks):
+            waits = part.task.open_waits if part is not tasks[0] else (elsewhere,)
+            task.feed(ChildAsked(invocation_id="T/1.1", waits=waits, refused=dict(refused)))
+            refused = refused_answers(task.journal[-1], task.task)
+
+    def pass_on() -> Entry:
+        """Each task passes its answer on; the entry with which the part takes it or refuses it."""
+        for task, part in itertools.pairwise(reversed(tasks)):
+            (answer,) = task.pending("child").answers
+            part.feed(answer)
+        return tasks[0].journal[-1]
+
+    tell({})
+    top = tasks[-1]
+    top.say("large")
+    refused = pass_on()
+    assert "must fit Sized" in refused.refused
+    tell(refused_answers(refused, tasks[0].task))
+
+    assert [wait.gate for wait in top.task.open_waits] == [size.gate]
+    assert top.status is Status.INPUT_REQUIRED
+    assert "the part refuses an answer: the reply to 'size' must fit Sized" in top.journal[-1].note
+    assert not top.say("40").refused
+    assert not pass_on().refused
+    assert tasks[0].said[-1] == "40"
+    assert top.folded() == top.task
 
 
 class Failed(BaseModel):

@@ -30,7 +30,8 @@ from refold import (
     tool,
 )
 from refold.core.authoring.skill import Live
-from refold.core.commands import CallSkill
+from refold.core.chat import UserSaid
+from refold.core.commands import CallSkill, CallTool
 from refold.core.events import ChildAsked, DependencyResolved, Event
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.snapshot import Given
@@ -54,6 +55,24 @@ def refund(cents: int, result: JsonValue) -> None: ...
 @tool(effect="compensate", undo=refund)
 def charge(cents: int) -> JsonValue:
     return cents
+
+
+@tool(effect="idempotent")
+def release(result: JsonValue) -> None: ...
+
+
+@tool(effect="compensate", undo=release)
+def reserve(item: str) -> str:
+    return item
+
+
+@tool(effect="idempotent")
+def give_back(reservation: str, result: JsonValue) -> None: ...
+
+
+@tool(effect="compensate", undo=give_back)
+def buy(reservation: str) -> str:
+    return reservation
 
 
 def skill(function: Any, *more: Step) -> Any:
@@ -802,6 +821,238 @@ def test_a_recovered_task_recovers(cut: bool) -> None:
     assert third.said == ["again sent"]
 
 
+@BOTH
+def test_a_reply_that_met_a_bug_is_in_its_thread_after_a_new_outcome(cut: bool) -> None:
+    """
+    The model is shown what was said with the new outcome, and its own reply, which came before the bug.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=50)
+        await ctx.chat("think", f"charged {paid}")
+        buggy("think")
+        await ctx.chat("more", "go on")
+        return ctx.complete()
+
+    task = started(begin, cut=cut)
+    task.give("charge", "c-1")
+    task.give("think", "a reply")
+    task.give("undo charge")
+
+    new = fixed(task)
+    new.give("charge", "c-2")
+
+    said, reply = new.task.threads["main"].said
+    assert isinstance(said, UserSaid)
+    assert (said.content.text, getattr(reply, "text", "")) == ("charged c-2", "a reply")
+
+
+# --- new outcomes that do not fit what was decided
+
+
+async def priced(ctx: Ctx, content: Content) -> Transition:
+    price = await ctx.tool(charge, cents=10)
+    decision = await ctx.approve("pay", "Pay?", show={"price": price, "to": "A1"}, editable=["to"])
+    found = await ctx.tool("look")
+    buggy("look")
+    await ctx.tool("send", price=price, found=found, shown=decision.shown)
+    return ctx.complete()
+
+
+def sent(task: ByHand) -> JsonValue:
+    """The price that the task sends."""
+    command = task.pending("send").command
+    assert isinstance(command, CallTool)
+    return command.args["price"]
+
+
+@BOTH
+@pytest.mark.parametrize("changes", [{}, {"to": "B2"}], ids=["as shown", "changed"])
+def test_a_grant_is_not_used_for_what_an_effect_returns_when_it_is_performed_again(cut: bool, changes: Any) -> None:
+    """
+    The gate is opened again with the first price, and granted; then the effect returns another price. The task sends
+    what was granted, and the journal says so.
+    """
+    BROKEN.clear()
+    task = started(priced, cut=cut)
+    task.give("charge", 10)
+    task.clock("~timeout")
+    task.clock("~grace")
+    task.give("undo charge")
+
+    new = task.recovered()
+    new.decide("pay", changes=changes)
+    note = new.give("charge", 9000).note
+    new.give("look")
+
+    assert sent(new) == 10
+    assert note.endswith("performed again: with the new one 'pay' would have shown something else than was decided on")
+
+
+@BOTH
+@pytest.mark.parametrize("changes", [{}, {"to": "B2"}], ids=["as shown", "changed"])
+def test_a_grant_is_used_where_the_effect_returns_the_same_again(cut: bool, changes: Any) -> None:
+    """
+    What the gate shows has not changed, so that the grant is for it.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=10)
+        decision = await ctx.approve("pay", "Pay?", show={"to": "A1"}, editable=["to"])
+        await ctx.tool("send", price=paid, shown=decision.shown)
+        return ctx.complete()
+
+    task = started(begin, cut=cut)
+    task.give("charge", 10)
+    task.cancel()
+    task.give("undo charge")
+
+    new = task.recovered()
+    new.decide("pay", changes=changes)
+    note = new.give("charge", 11).note
+
+    assert (sent(new), note) == (11, "")
+
+
+@BOTH
+def test_a_late_grant_is_not_used_for_another_price(cut: bool) -> None:
+    """
+    It came after the timeout, for the price that was shown then.
+    """
+    BROKEN.clear()
+    task = started(priced, cut=cut)
+    task.give("charge", 10)
+    gate, digest = task.gate("pay"), task.task.waits[0].ask.digest  # type: ignore[union-attr]  # a gate
+    task.clock("~timeout")
+    task.decide("pay", gate=gate, digest=digest, second=1900)
+    task.give("undo charge")
+
+    new = task.recovered()
+    note = new.give("charge", 9000).note
+    new.give("look")
+
+    assert (sent(new), note.count("something else than was decided on")) == (10, 1)
+
+
+@BOTH
+def test_a_grant_from_before_a_bug_is_not_used_for_another_price(cut: bool) -> None:
+    """
+    The failed task had passed the gate; with the new price it would not have.
+    """
+    task = started(priced, cut=cut)
+    task.give("charge", 10)
+    task.decide("pay")
+    task.give("look", "it")
+    task.give("undo charge")
+
+    new = fixed(task)
+    note = new.give("charge", 9000).note
+
+    assert sent(new) == 10
+    assert note.endswith("with the new one the task would have refused an event that it took")
+
+
+@BOTH
+def test_a_grant_that_waited_for_another_one_stays(cut: bool) -> None:
+    """
+    It was taken before the other gate timed out; what it is for has not changed, and the new outcome is used.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=10)
+        await ctx.gather(ctx.approve("one", "?"), ctx.approve("two", "?"))
+        await ctx.tool("send", price=paid)
+        return ctx.complete()
+
+    task = started(begin, cut=cut)
+    task.give("charge", 10)
+    task.decide("one")
+    task.cancel()
+    task.give("undo charge")
+
+    new = task.recovered()
+    new.decide("two")
+    note = new.give("charge", 11).note
+
+    assert (sent(new), note) == (11, "")
+
+
+@BOTH
+def test_a_new_outcome_with_which_the_skill_would_ask_for_more_is_not_used(cut: bool) -> None:
+    """
+    The failed task mailed one ticket; with the new outcome it would mail two, and nobody sends the second mail.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        tickets = await ctx.tool(charge, cents=10)
+        assert isinstance(tickets, list)
+        await ctx.gather(*(ctx.tool(f"mail {ticket}") for ticket in tickets))
+        return ctx.complete("mailed")
+
+    task = started(begin, cut=cut)
+    task.give("charge", [1])
+    task.fail("mail 1")
+    task.give("undo charge")
+
+    new = task.recovered()
+    note = new.give("charge", [1, 2]).note
+    new.give("mail 1")
+
+    assert (new.status, new.said) == (Status.COMPLETED, ["mailed"])
+    assert note.endswith("performed again: with the new one it would have asked for 'mail 2', too")
+
+
+@BOTH
+def test_a_new_outcome_with_which_the_skill_would_open_a_gate_is_not_used(cut: bool) -> None:
+    """
+    Nobody would be asked at that gate.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        price = await ctx.tool(charge, cents=10)
+        assert isinstance(price, int)
+        await ctx.gather(ctx.tool("mail"), *([ctx.approve("much", "So much?")] if price > 100 else []))
+        return ctx.complete("mailed")
+
+    task = started(begin, cut=cut)
+    task.give("charge", 10)
+    task.cancel()
+    task.give("undo charge")
+
+    new = task.recovered()
+    note = new.give("charge", 9000).note
+    new.give("mail")
+
+    assert (new.status, new.said) == (Status.COMPLETED, ["mailed"])
+    assert note.endswith("with the new one it would have asked for 'much', too")
+
+
+@BOTH
+def test_a_held_result_is_not_that_of_another_command(cut: bool) -> None:
+    """
+    The result that met a bug is that of the first lookup; with the new outcome the skill would look something else up.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=10)
+        found = await ctx.tool(f"look {paid}")
+        buggy("look")
+        return ctx.complete(f"{paid} {found}")
+
+    task = started(begin, cut=cut)
+    task.give("charge", 1)
+    task.give("look 1", "one")
+    task.give("undo charge")
+
+    new = fixed(task)
+    new.give("charge", 2)
+
+    assert (new.status, new.said) == (Status.COMPLETED, ["1 one"])
+
+
+# --- effects that fail when they are performed again
+
+
 def test_an_effect_that_cannot_be_done_again_fails_the_new_task() -> None:
     """
     After its retries, as any command; nothing was built on it yet.
@@ -855,9 +1106,117 @@ def test_a_timeout_while_an_effect_is_done_again_is_taken_over(cut: bool, how: s
     assert (third.status, third.said[1:]) == (Status.COMPLETED, ["2 timeout"])
 
 
+async def books(ctx: Ctx, content: Content) -> Transition:
+    reserved = await ctx.tool(reserve, item="seat")
+    paid = await ctx.tool(buy, reservation=reserved)
+    mailed = await ctx.tool("mail", of=[reserved, paid])
+    return ctx.complete(f"{reserved} {paid} {mailed}")
+
+
+def unbooked(*, cut: bool = False) -> ByHand:
+    """A task that failed, and whose reservation and payment were undone."""
+    task = started(books, cut=cut)
+    task.give("reserve", "r-1")
+    task.give("buy", "c-1")
+    task.fail("mail")
+    task.give("undo buy")
+    task.give("undo reserve")
+    return task
+
+
+def args(task: ByHand, id: str) -> JsonValue:
+    """The arguments of the tool call of this id."""
+    command = task.pending(id).command
+    assert isinstance(command, CallTool)
+    return dict(command.args)
+
+
+@BOTH
+def test_effects_are_performed_again_one_after_the_other(cut: bool) -> None:
+    """
+    The oldest first; a later one has the arguments that follow from the new outcomes of the earlier ones.
+    """
+    new = unbooked(cut=cut).recovered()
+    assert new.out == ["reserve"]
+
+    new.give("reserve", "r-2")
+
+    assert (new.out, args(new, "buy")) == (["buy"], {"reservation": "r-2"})
+    new.give("buy", "c-2")
+    assert (new.out, args(new, "mail")) == (["mail"], {"of": ["r-2", "c-2"]})
+    assert new.folded() == new.task
+    new.cancel()
+    assert args(new, "undo buy") == {"reservation": "r-2", "result": "c-2"}
+
+
+@BOTH
+def test_effects_are_performed_again_in_their_order_by_the_third_task_too(cut: bool) -> None:
+    """
+    The second one had made the reservation again, and not the payment.
+    """
+    second = unbooked(cut=cut).recovered()
+    second.give("reserve", "r-2")
+    second.fail("buy")
+    second.give("undo reserve")
+
+    third = second.recovered("T3")
+
+    assert third.out == ["reserve"]
+    third.give("reserve", "r-3")
+    assert (third.out, args(third, "buy")) == (["buy"], {"reservation": "r-3"})
+    third.give("buy", "c-3")
+    third.give("mail", "sent")
+    assert third.said == ["r-3 c-3 sent"]
+
+
+@BOTH
+def test_an_effect_that_does_not_follow_from_the_new_outcomes_is_performed_as_it_was(cut: bool) -> None:
+    """
+    With the new reservation the skill would pay nothing: it goes on with the first outcomes, and the journal says so.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        reserved = await ctx.tool(reserve, item="seat")
+        if reserved == "r-2":
+            return ctx.complete("nothing to pay")
+        paid = await ctx.tool(buy, reservation=reserved)
+        mailed = await ctx.tool("mail")
+        return ctx.complete(f"{paid} {mailed}")
+
+    task = started(begin, cut=cut)
+    task.give("reserve", "r-1")
+    task.give("buy", "c-1")
+    task.fail("mail")
+    task.give("undo buy")
+    task.give("undo reserve")
+
+    new = task.recovered()
+    new.give("reserve", "r-2")
+
+    assert (new.out, args(new, "buy")) == (["buy"], {"reservation": "r-1"})
+    assert "with the new one the task would have ended" in new.give("buy", "c-2").note
+    assert new.out == ["mail"]
+
+
+def test_while_an_effect_fails_to_be_performed_again_the_next_one_waits() -> None:
+    """
+    It is neither sent while the first one waits to be tried again, nor after that one failed.
+    """
+    new = unbooked().recovered()
+
+    new.fail("reserve", busy())
+    assert (new.state, new.out) == (TaskState.RETRYING, [])
+    new.ring("reserve")
+    assert new.out == ["reserve"]
+    new.fail("reserve")
+
+    assert (new.status, new.reason, new.out) == (Status.FAILED, "reserve: forbidden", [])
+
+
 def test_two_effects_that_were_undone_and_one_fails() -> None:
     """
-    A failure that comes while the other one waits to be tried again is met when it does not any more.
+    In a task that an earlier release began, both are performed again at once. A failure that comes while the other one
+    waits to be tried again is met when it does not any more.
     """
 
     async def begin(ctx: Ctx, content: Content) -> Transition:
@@ -872,7 +1231,7 @@ def test_two_effects_that_were_undone_and_one_fails() -> None:
     task.fail("mail")
     task.give("undo two")
     task.give("undo one")
-    new = task.recovered()
+    new = task.recovered(in_turn=False)
     new.fail("one", busy())
     assert new.fail("two").held
 
