@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 from refold import Content, Status, TaskState
+from refold.core.lifecycle import TERMINAL
 from refold.engine import PayloadTooLarge, TaskView
 from refold.temporal import TemporalEngine
 from refold.temporal.data.storage import ENV, Off, StorageUnusable
@@ -74,6 +76,28 @@ async def test_a_result_that_cannot_be_kept_is_the_skills_affair(
         assert "REFOLD_STORAGE" in ended.reason
     assert len(ledger.noted("begun")) == 1
     assert (await without.at(view.task_id, ended.seq)).seq == ended.seq
+
+
+@pytest.mark.parametrize("part", [False, True])
+@pytest.mark.parametrize("catch", [True, False])
+async def test_a_command_that_cannot_be_sent_is_the_skills_affair(
+    without: TemporalEngine, catch: bool, part: bool
+) -> None:
+    """
+    Storage off: an answer of a fitting size, from which the skill makes a command of three megabytes, is taken; the
+    command fails, and the skill may catch that, or the task fails with the reason.
+    """
+    order = Content.from_data({"size": SIZE, "catch": catch, "part": part})
+    view = await waiting(without, "repeats", order)
+    await without.send(view.task_id, text("x" * (SIZE // 2)))
+    # The journal, which holds the command, is too large to be read.
+    ended = await until(partial(without.look, view.task_id), lambda found: found.lifecycle in TERMINAL)
+
+    if catch:
+        assert (ended.status, ended.messages[-1].text) == (Status.COMPLETED, "it is well: PayloadTooLarge")
+    else:
+        assert ended.status is Status.FAILED
+        assert "REFOLD_STORAGE" in ended.reason
 
 
 async def test_without_its_folder_nothing_large_is_sent(engine: TemporalEngine, workers: Workers, queue: str) -> None:
