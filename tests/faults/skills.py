@@ -194,6 +194,18 @@ class Repeats:
         return ctx.complete("said twice")
 
 
+@flow_skill(id="listens")
+class Listens:
+    """Asks for another word until one is the last."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        number = 0
+        while (await ctx.ask(f"word {number}", "Say something.")).text != "end":
+            number += 1
+        return ctx.complete(f"{number} words")
+
+
 GatedWorkflow = workflow_for(Gated)
 PaysOnceWorkflow = workflow_for(PaysOnce)
 PaysSlowlyWorkflow = workflow_for(PaysSlowly)
@@ -202,3 +214,4 @@ CrowdedWorkflow = workflow_for(Crowded)
 AsksWorkflow = workflow_for(Asks)
 BuysWorkflow = workflow_for(Buys)
 RepeatsWorkflow = workflow_for(Repeats)
+ListensWorkflow = workflow_for(Listens)
