@@ -185,7 +185,7 @@ class Local:
     async def _another(self, ledger: str) -> str | None:
         """Why this worker would perform effects again, as it does not see their records; None if it does see them."""
         try:
-            found = await self.ledger_id()
+            found = await until_answered(self.ledger_id, activity.info().activity_id)
         except DefinitionError as error:  # in a file of this host, which other hosts do not see
             found = str(error)
         if found == ledger:
