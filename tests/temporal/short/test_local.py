@@ -56,3 +56,18 @@ async def test_an_effect_that_went_over_waits_for_the_ledger(tmp_path: Path) -> 
             return again
 
         assert await brought(Local(opened), id, model="a", answer="performed") == "performed"
+
+
+async def test_a_record_of_another_model_is_none(tmp_path: Path) -> None:
+    """
+    A call that went over may be answered, and recorded, by the worker where it began, while the regular activity moves
+    on to the next model. The record is that of the same call only.
+    """
+    with Ledger(str(tmp_path / "ledger.db")) as ledger:
+        began, other = Local(lambda: ledger), Local(lambda: ledger)
+        id = await began.ledger_id()
+        _, recorded = await brought(began, id, model="a", answer="of a", is_local=True)
+
+        assert recorded == "of a"
+        assert await brought(other, id, model="a", answer="of a again") == "of a"
+        assert await brought(other, id, model="b", answer="of b") == "of b"
