@@ -159,6 +159,7 @@ class Asks:
 class Order(BaseModel):
     size: int
     catch: bool = False
+    part: bool = False
 
 
 @flow_skill(id="buys", input=Order)
@@ -177,6 +178,34 @@ class Buys:
         return ctx.complete(f"{len(came)} characters")
 
 
+@flow_skill(id="repeats", input=Order)
+class Repeats:
+    """Says an answer twice, to a part or else to a model, and may be prepared for the failure."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, order: Order) -> Transition:
+        said = (await ctx.ask("word", "Say something.")).text
+        try:
+            await (ctx.skill("part", "asks", said + said) if order.part else ctx.llm("think", said + said))
+        except CommandError as error:
+            if not order.catch:
+                raise
+            return ctx.complete(f"it is well: {error.failure.type}")
+        return ctx.complete("said twice")
+
+
+@flow_skill(id="listens")
+class Listens:
+    """Asks for another word until one is the last."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        number = 0
+        while (await ctx.ask(f"word {number}", "Say something.")).text != "end":
+            number += 1
+        return ctx.complete(f"{number} words")
+
+
 GatedWorkflow = workflow_for(Gated)
 PaysOnceWorkflow = workflow_for(PaysOnce)
 PaysSlowlyWorkflow = workflow_for(PaysSlowly)
@@ -184,3 +213,5 @@ StairsWorkflow = workflow_for(Stairs)
 CrowdedWorkflow = workflow_for(Crowded)
 AsksWorkflow = workflow_for(Asks)
 BuysWorkflow = workflow_for(Buys)
+RepeatsWorkflow = workflow_for(Repeats)
+ListensWorkflow = workflow_for(Listens)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from uuid import uuid4
 
 import pytest
 
-from refold import Content, Status, TaskState
+from refold import Content, InputRejected, Status, TaskState
+from refold.core.events import UserMessage
+from refold.core.lifecycle import TERMINAL
 from refold.engine import PayloadTooLarge, TaskView
 from refold.temporal import TemporalEngine
 from refold.temporal.data.storage import ENV, Off, StorageUnusable
+from refold.temporal.data.wire import TaskStart
 from refold.temporal.dev import DevServer
+from refold.temporal.upgrade.sealing import seal
 from tests.faults.conftest import engine_of
 from tests.faults.processes import Ledger, Workers, until
 from tests.temporal.test_task import collected, settled, text
@@ -74,6 +80,50 @@ async def test_a_result_that_cannot_be_kept_is_the_skills_affair(
         assert "REFOLD_STORAGE" in ended.reason
     assert len(ledger.noted("begun")) == 1
     assert (await without.at(view.task_id, ended.seq)).seq == ended.seq
+
+
+@pytest.mark.parametrize("part", [False, True])
+@pytest.mark.parametrize("catch", [True, False])
+async def test_a_command_that_cannot_be_sent_is_the_skills_affair(
+    without: TemporalEngine, catch: bool, part: bool
+) -> None:
+    """
+    Storage off: an answer of a fitting size, from which the skill makes a command of three megabytes, is taken; the
+    command fails, and the skill may catch that, or the task fails with the reason.
+    """
+    order = Content.from_data({"size": SIZE, "catch": catch, "part": part})
+    view = await waiting(without, "repeats", order)
+    await without.send(view.task_id, text("x" * (SIZE // 2)))
+    # The journal, which holds the command, is too large to be read.
+    ended = await until(partial(without.look, view.task_id), lambda found: found.lifecycle in TERMINAL)
+
+    if catch:
+        assert (ended.status, ended.messages[-1].text) == (Status.COMPLETED, "it is well: PayloadTooLarge")
+    else:
+        assert ended.status is Status.FAILED
+        assert "REFOLD_STORAGE" in ended.reason
+
+
+async def test_a_task_that_is_too_large_for_a_new_run_goes_on_in_its_own(without: TemporalEngine) -> None:
+    """
+    Storage off: a task with a snapshot of more than two megabytes refuses a seal, in words; where a new run is due by
+    itself, it stays in its run, takes answers, ends, and can be canceled.
+    """
+    start = TaskStart(message=UserMessage(content=text("go")), events_per_run=5)
+    queue, ids = without.connection.task_queue, [f"listens-{uuid4().hex[:8]}" for _ in range(2)]
+    for id in ids:
+        await without.client.start_workflow("listens", start, id=id, task_queue=queue)
+        for said in ("x" * (SIZE // 5), "x" * (SIZE // 5), "and"):
+            await until(partial(without.look, id), lambda found: bool(found.waiting_for))
+            await without.send(id, text(said))
+
+    with pytest.raises(InputRejected, match=r"cannot go on in a new run: a value of 2,\d+,\d+ bytes.*REFOLD_STORAGE"):
+        await seal(without.connection, ids[0])
+    await without.send(ids[0], text("end"))
+    await without.cancel(ids[1])
+
+    ended = [await until(partial(without.look, id), lambda found: found.lifecycle in TERMINAL) for id in ids]
+    assert [view.status for view in ended] == [Status.COMPLETED, Status.CANCELED]
 
 
 async def test_without_its_folder_nothing_large_is_sent(engine: TemporalEngine, workers: Workers, queue: str) -> None:

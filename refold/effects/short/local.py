@@ -157,7 +157,9 @@ class Local:
         if running is None:
             if (another := await self._another(ledger)) is not None:
                 raise left_to_others(ANOTHER_LEDGER, another)
-            found = await self._looked(command)
+            # A later attempt may ask another model, and goes by no record of the former one.
+            ask, outcomes = self._asked(command)
+            found = await self._answered(outcomes.look_same, ask)
             value: JsonValue = await perform() if found is None else found[1]
             return value
         try:
@@ -175,17 +177,17 @@ class Local:
         NEEDS_TASK.set(running.needs_task)
         if (another := await self._another(ledger)) is not None:
             raise ApplicationError(another, type=ANOTHER_LEDGER, non_retryable=True)
-        recorded = await self._looked(command)
+        ask, outcomes = self._asked(command)
+        recorded = await self._answered(outcomes.look, ask)
         if recorded is not None:
             return recorded
         value = to_jsonable_python(await perform())
-        ask, outcomes = self._asked(command)
         return await self._answered(outcomes.record, ask, value)
 
     async def _another(self, ledger: str) -> str | None:
         """Why this worker would perform effects again, as it does not see their records; None if it does see them."""
         try:
-            found = await self.ledger_id()
+            found = await until_answered(self.ledger_id, activity.info().activity_id)
         except DefinitionError as error:  # in a file of this host, which other hosts do not see
             found = str(error)
         if found == ledger:
@@ -195,10 +197,6 @@ class Local:
             "so it would perform effects again; let REFOLD_LEDGER name the same ledger at all workers of the task "
             "queue: the same file if they run on one host, else one PostgreSQL database"
         )
-
-    async def _looked(self, command: RawValue) -> Brought | None:
-        ask, outcomes = self._asked(command)
-        return await self._answered(outcomes.look, ask)
 
     async def _answered(self, call: Callable[..., T], *args: Any) -> T:
         ledger = self._ledger()

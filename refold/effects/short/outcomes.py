@@ -79,6 +79,15 @@ class Outcomes:
         found = self._ledger.store.glance(ask.key)
         return None if found is None else self._brought(ask, found)
 
+    def look_same(self, ask: Ask) -> Brought | None:
+        """As `look`, but a record that came of other arguments is none.
+
+        Raises:
+            LedgerUnavailable: The record cannot be read.
+        """
+        found = self._ledger.store.glance(ask.key)
+        return None if found is None or found.fingerprint != ask.fingerprint else self._brought(ask, found)
+
     def record(self, ask: Ask, value: JsonValue) -> Brought:
         """Record a result; one that was recorded before stays, and is returned.
 

@@ -9,7 +9,8 @@ from functools import partial
 
 from temporalio.client import WorkflowExecution
 
-from refold.engine import Listed, Place, TaskFilter, TaskNotFound, TaskView
+from refold.engine import CodecError, Listed, Place, StorageError, TaskFilter, TaskNotFound, TaskView
+from refold.formats import NewerFormat
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import of_task, refusals
@@ -38,6 +39,8 @@ async def _listed(connection: Connection, row: WorkflowExecution) -> TaskView | 
         return await views.view_of(connection, description)
     except TaskNotFound:
         return None  # it went between the list and the look
+    except (StorageError, CodecError, NewerFormat) as error:
+        return views.unanswered(description, str(error))  # it must not hide the others
 
 
 async def find(connection: Connection, wanted: TaskFilter, *, after: Place | None, limit: int) -> Sequence[Listed]:

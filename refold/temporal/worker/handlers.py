@@ -105,6 +105,10 @@ class TaskHandlers(ABC):
     def _seal_waits(self) -> tuple[str, ...]:
         """What a new run could not receive, and must end before."""
 
+    @abstractmethod
+    def _why_stays(self) -> str:
+        """Why the task cannot go on in a new run; empty if it can."""
+
     # --- signals: taken, or refused with a log line and a journal entry; the sender hears nothing
 
     @workflow.signal(name="message", description="Answer the task: text, or an object with text or data, and slot.")
@@ -232,6 +236,8 @@ class TaskHandlers(ABC):
         if self._sealing:
             waits = ", ".join(self._seal_waits()) or "its next workflow task"
             raise InputRejected(f"{task} is being sealed already; the seal waits for: {waits}")
+        if why := self._why_stays():
+            raise InputRejected(f"{task} cannot go on in a new run: {why}")
 
     def _signed_decisions(self, inputs: Sequence[Any]) -> Sequence[Event]:
         # Not at replay, where a key may be another one.

@@ -56,6 +56,7 @@ from refold.core.fold.wanted import Alarm, Perform, SendAnswer, Want
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import Value
 from refold.cost import OWNER_DAY
+from refold.engine import PayloadTooLarge
 from refold.temporal.data.inputs import Unread
 from refold.temporal.data.search_attributes import at_start
 from refold.temporal.data.wire import (
@@ -127,7 +128,11 @@ def begin(want: Want, task: Snapshot, how: How) -> asyncio.Future[Any]:
     if isinstance(want, SendAnswer):
         said = want.message.model_dump(mode="json", exclude={"kind"})
         return asyncio.ensure_future(workflow.get_external_workflow_handle(want.task_id).signal("message", said))
-    return _effect(want, task, how)
+    try:
+        return _effect(want, task, how)
+    except PayloadTooLarge as error:
+        # As the command's outcome: raised here, it would refuse an update whose event the task has taken.
+        return _failed(error)
 
 
 def _timer(alarm: Alarm) -> asyncio.Future[Any]:
@@ -221,6 +226,12 @@ def _known(value: Any) -> asyncio.Future[Any]:
     known = asyncio.get_running_loop().create_future()
     known.set_result(value)
     return known
+
+
+def _failed(error: Exception) -> asyncio.Future[Any]:
+    failed = asyncio.get_running_loop().create_future()
+    failed.set_exception(error)
+    return failed
 
 
 def _activity(
@@ -382,7 +393,7 @@ def outcome(want: Want, done: asyncio.Future[Any]) -> Event | None:
         return None  # a part that is gone has an outcome of its own
     if error is None:
         return _result_or_failure(want, done.result())
-    if not isinstance(error, FailureError):
+    if not isinstance(error, FailureError | PayloadTooLarge):
         raise error
     failure = failure_of(error)
     return CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure)

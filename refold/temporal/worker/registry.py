@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -145,6 +147,9 @@ def _without_workflow(name: str, author: Any, module: str) -> Refusal:
 UNSERVED_S = 3600.0
 """For how long, in seconds, a task that no worker has begun is left to others before it fails."""
 
+MOST_UNSERVED = 10_000
+"""How many runs of unknown skills a process remembers; those seen first are forgotten, and count from anew."""
+
 
 class LeftToOthers(Exception):
     """Fails a workflow task, so that the server gives the task to another worker."""
@@ -152,14 +157,18 @@ class LeftToOthers(Exception):
 
 @workflow.defn(dynamic=True, sandboxed=False)
 class UnknownSkillWorkflow:
-    """The dynamic workflow: leaves a task of an unknown skill to other workers. After an hour a task that none of them
-    has begun fails. One that was begun never does: its workers may come back.
+    """The dynamic workflow: leaves a task of an unknown skill to other workers. If none of them begins the task, it
+    fails an hour after a worker first saw it. One that was begun never does: its workers may come back.
 
     Attributes:
         known: The skills that this process serves, by task queue.
+        seen: When this process first saw a run of an unknown skill, by run id.
     """
 
     known: ClassVar[dict[str, tuple[str, ...]]] = {}
+    # Neither the run's own start, which may be long before a worker of any kind was there, nor the SDK's `start_time`,
+    # which is that of this attempt: the SDK forgets a run whose workflow task fails.
+    seen: ClassVar[OrderedDict[str, datetime]] = OrderedDict()
 
     @workflow.run
     async def run(self, _: Sequence[RawValue]) -> None:
@@ -169,6 +178,12 @@ class UnknownSkillWorkflow:
         error = UnknownSkill(info.workflow_type, known)
         refusal = ApplicationError(str(error), list(known), type=UnknownSkill.__name__, non_retryable=True)
         begun = workflow.unsafe.is_replaying() or info.continued_run_id is not None
-        if begun or (workflow.now() - info.start_time).total_seconds() < UNSERVED_S:
+        if begun or self._seen_for_s(info.run_id) < UNSERVED_S:
             raise LeftToOthers(f"{error}; the task is left to a worker that knows it") from refusal
         raise refusal
+
+    def _seen_for_s(self, run_id: str) -> float:
+        since = self.seen.setdefault(run_id, workflow.now())
+        if len(self.seen) > MOST_UNSERVED:
+            self.seen.popitem(last=False)
+        return (workflow.now() - since).total_seconds()

@@ -102,6 +102,7 @@ class SkillWorkflow(TaskHandlers):
         self._unfit: dict[str, str] = {}  # answers of the parent, since the last report
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._delay: asyncio.Future[None] | None = None
+        self._stays = False
         self._made = False
         announce(self)
         if self._first is not None and not self._begins_later():
@@ -164,9 +165,13 @@ class SkillWorkflow(TaskHandlers):
                     await self._over
                 if self._comes():
                     await workflow.wait_condition(lambda: not self._comes())
-                if self._reports_end and self._error is None and finished(self._now):
-                    await self._report_end()
-                break
+                if self._error is not None:
+                    break
+                if finished(self._now):
+                    if self._reports_end:
+                        await self._report_end()
+                    break
+                self._go_on()
             except asyncio.CancelledError:
                 self._over = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
@@ -176,8 +181,6 @@ class SkillWorkflow(TaskHandlers):
                     self._feed(request) if workflow.cancellation_reason() is None else self._bring(request)
         if self._error is not None:
             raise self._error
-        if not finished(self._now):
-            self._go_on()
         return await self._end()
 
     def _comes(self) -> bool:
@@ -418,7 +421,7 @@ class SkillWorkflow(TaskHandlers):
     def _draining(self) -> bool:
         """Whether this run should end: nothing new is started, and what is out is awaited."""
         info = workflow.info()
-        if more_comes() or self._first is not None:
+        if self._stays or more_comes() or self._first is not None:
             return False
         if self._sealing:
             return True
@@ -508,22 +511,36 @@ class SkillWorkflow(TaskHandlers):
             await workflow.get_external_workflow_handle(parent.workflow_id).signal("part_ended", ended)
 
     def _go_on(self) -> None:
-        workflow.continue_as_new(
-            TaskStart(
-                snapshot=self._now,
-                chain=self.digests[-1].hex(),
-                stream=self._start.stream,
-                parent=self._start.parent,
-                owner=self._start.owner,
-                context=self._start.context,
-                earlier=self._runs_so_far(),
-                parts={id: part for id, part in self._parts.items() if id in self._now.pending},
-                left=tuple(id for id in self._told if id in self._now.pending),
-                reports_end=self._reports_end,
-                ends_last=self._ends_last,
-                events_per_run=self._start.events_per_run,
-            ),
-            initial_versioning_behavior=_TO_CURRENT if _is_versioned() else None,
+        """Go on in a new run; or in this one, to its end, where what the new run begins with is too large."""
+        if self._why_stays():
+            self._stays, self._sealing = True, False
+            self._over = asyncio.get_running_loop().create_future()
+            return
+        versioning = _TO_CURRENT if _is_versioned() else None
+        workflow.continue_as_new(self._next_start(), initial_versioning_behavior=versioning)
+
+    def _why_stays(self) -> str:
+        try:
+            # The SDK does the same as the run ends, but loses the error: the task would take events and never end.
+            workflow.payload_converter().to_payloads([self._next_start()])
+        except PayloadTooLarge as error:
+            return str(error)
+        return ""
+
+    def _next_start(self) -> TaskStart:
+        return TaskStart(
+            snapshot=self._now,
+            chain=self.digests[-1].hex(),
+            stream=self._start.stream,
+            parent=self._start.parent,
+            owner=self._start.owner,
+            context=self._start.context,
+            earlier=self._runs_so_far(),
+            parts={id: part for id, part in self._parts.items() if id in self._now.pending},
+            left=tuple(id for id in self._told if id in self._now.pending),
+            reports_end=self._reports_end,
+            ends_last=self._ends_last,
+            events_per_run=self._start.events_per_run,
         )
 
     def _runs_so_far(self) -> tuple[EarlierRun, ...]:

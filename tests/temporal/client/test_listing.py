@@ -6,6 +6,7 @@ import asyncio
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from temporalio import workflow
@@ -17,6 +18,9 @@ from refold.core.content import as_content
 from refold.engine import Listed, TaskFilter
 from refold.temporal import TemporalEngine
 from refold.temporal.client import search
+from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Folder
+from tests.temporal.test_task import settled
 
 SPANS_S = (1, 3600, 86_400, 86_400 * 400)
 
@@ -174,3 +178,24 @@ async def test_a_workflow_that_is_no_skills_is_shown_for_what_it_is(client: Clie
     await until_found(engine, TaskFilter(skill="not-ours", moved_since=view.updated_at), 1)
     assert view in [listed async for listed in engine.list(skill="not-ours")]
     assert (await engine.record(id)).status is Status.COMPLETED
+
+
+async def test_a_task_that_a_client_cannot_read_hides_no_other(
+    engine: TemporalEngine, client: Client, folder: Folder
+) -> None:
+    """
+    A client with another storage than the workers shows both tasks, and says which value it lacks of the large one.
+    """
+    owner = f"lister-{uuid4().hex[:8]}"
+    ids = [(await engine.start("talk", as_content(said), owner=owner)).task_id for said in ("small", "x" * 40_000)]
+    for id in ids:
+        await settled(engine, id)
+        await engine.cancel(id)
+    await until_found(engine, TaskFilter(owner=owner, status=Status.CANCELED), 2)
+    config: dict[str, Any] = {**client.config(), "data_converter": data_converter(folder)}
+
+    shown = {view.task_id: view async for view in TemporalEngine(Client(**config), "tests").list(owner=owner)}
+
+    assert [shown[id].status for id in ids] == [Status.CANCELED] * 2
+    assert shown[ids[0]].note == ""
+    assert "is not in the folder" in shown[ids[1]].note

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 from temporalio.api.enums.v1 import EventType, PendingActivityState
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError
 
 from refold import Content, Status, TaskState, tool
 from refold.effects import current
@@ -139,8 +139,7 @@ async def test_a_start_is_refused_only_where_no_other_worker_may_know_the_skill(
 
 async def test_a_rollback_fails_no_task_that_has_begun(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    However long its skill is gone: when the skill is back, the task goes on. One that nobody has begun fails in the
-    end, and says why.
+    However long its skill is gone: when the skill is back, the task goes on.
     """
     async with fleet.workers(NEW):
         view = await settled(fleet.engine, (await fleet.engine.start("fleet_newcomer", text("ask"))).task_id)
@@ -153,12 +152,26 @@ async def test_a_rollback_fails_no_task_that_has_begun(fleet: Fleet, monkeypatch
             return {event.event_type for event in (await handle.fetch_history()).events}
 
         await until(events, lambda found: EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED in found)
-        with pytest.raises(UnknownSkill, match=r"fleet_newcomer.*known here: fleet_errand"):
-            await fleet.engine.start("fleet_newcomer", text("go"))
         assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
 
     async with fleet.workers(NEW):
         assert (await fleet.ended(view.task_id)).messages[-1].text == "new"
+
+
+async def test_a_task_that_nobody_begins_fails_in_the_end(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Not at the first worker that does not know its skill, but once one has seen it for as long as that; it says why.
+    """
+    monkeypatch.setattr(registry, "UNSERVED_S", 0.5)
+    soon = {"id": f"{fleet.queue}-typo", "task_queue": fleet.queue, "task_timeout": SOON}
+    async with fleet.workers(OLD):
+        handle = await fleet.client.start_workflow("fleet_typo", "go", **soon)
+        with pytest.raises(WorkflowFailureError) as failed:
+            await asyncio.wait_for(handle.result(), IN_TIME_S)
+
+    assert "no skill 'fleet_typo'" in str(failed.value.cause)
+    found = [event.event_type async for event in handle.fetch_history_events()]
+    assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED in found, "it was left to others first"
 
 
 async def test_a_skill_may_have_a_queue_of_its_own(fleet: Fleet) -> None:
