@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from refold import (
     ALL,
     AdapterError,
+    Artifact,
     CommandError,
     Content,
     Contract,
@@ -452,6 +453,47 @@ def test_a_command_that_fails_is_handled() -> None:
     assert state(story).phase == "failed"
 
 
+def test_what_a_failing_step_and_its_handler_say_is_said() -> None:
+    """
+    What the step said and handed over before it raised the failure again comes first, as without a contract.
+    """
+
+    @flow_skill(contract=WORK)
+    class Sorry:
+        @step(start=True, enters="new")
+        def begin(self, ctx: Ctx) -> Transition:
+            return ctx.goto("plan").message("I begin.")
+
+        @step(enters="planning", reads=["topic"], writes=["plan"])
+        async def plan(self, ctx: Ctx, state: Work) -> StatePatch:
+            try:
+                return StatePatch(plan=await ctx.llm("plan", "Plan.", state.topic, expect=Plan))
+            except CommandError:
+                ctx.say("There is no plan.")
+                ctx.hand_over(Artifact.from_text("log", "what was tried"))
+                raise
+
+        @step(enters="writing")
+        def write(self) -> StatePatch:
+            return StatePatch()
+
+        @step(on_error=True, writes=["trouble"])
+        def handle(self, ctx: Ctx, error: ErrorRecord) -> StatePatch:
+            ctx.say(f"Sorry: {error.type}.")
+            ctx.hand_over(Artifact.from_text("record", error.message))
+            ctx.status("gave up")
+            return StatePatch(trouble=error)
+
+    story = play(Sorry, "Tides", fails("plan", permanent("no such account", type="http_401")))
+
+    assert (story.said, story.reason) == (
+        ("I begin.", "There is no plan.", "Sorry: http_401."),
+        "plan: no such account",
+    )
+    assert [one.name for one in story.snapshot.artifacts] == ["log", "record"]
+    assert story.snapshot.progress == "gave up"
+
+
 def test_a_handler_that_fails_hides_nothing() -> None:
     """
     The task fails for what it was called for; the audit holds both.
@@ -472,13 +514,14 @@ def test_a_handler_that_fails_hides_nothing() -> None:
             return StatePatch()
 
         @step(on_error=True, writes=["trouble"])
-        def handle(self) -> StatePatch:
+        def handle(self, ctx: Ctx) -> StatePatch:
+            ctx.say("This is not said.")
             return StatePatch(text="oops")
 
     story = play(Clumsy, "Tides")
 
     assert story.reason == "bug: LookupError: no plan"
-    assert found(story, "handle").type == "UnauthorizedWriteError"
+    assert (found(story, "handle").type, story.said) == ("UnauthorizedWriteError", ())
     assert state(story).phase == "planning"
 
 

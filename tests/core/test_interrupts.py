@@ -128,6 +128,28 @@ def test_an_answer_is_handed_on_as_its_value(cut: bool) -> None:
 
 
 @BOTH
+def test_what_has_no_result_leaves_a_default_as_it_is(cut: bool) -> None:
+    """
+    A sleep that is over and a gate that was passed hand nothing on, also to a parameter of their name.
+    """
+
+    async def waits(ctx: Ctx, content: Content) -> Transition:
+        await ctx.sleep(60, id="rest")
+        await ctx.approve("sure", "Sure?")
+        return ctx.complete(await ctx.llm("write", "Write.", "it"))
+
+    async def met(ctx: Ctx, content: Content, rest: str = "none", sure: str = "not asked") -> Transition:
+        return ctx.complete(f"{rest}, {sure}")
+
+    task = begun(cut, table("waits", Step("waits", waits).start().on_interrupt("met"), Step("met", met)))
+    task.give("rest")
+    task.decide("sure")
+    task.say("wait", early="interrupt")
+
+    assert task.said[-1] == "none, not asked"
+
+
+@BOTH
 def test_the_newest_result_of_a_name_is_handed_on(cut: bool) -> None:
     """
     A call that has no result yet does not hide the result that an earlier call of its name has had.

@@ -104,6 +104,7 @@ class _Orchestrator(Hooks):
         self.execution: Execution | None = None
         self.position: Position | None = None  # the position that the execution was resumed from
         self.error: ErrorRecord | None = None
+        self.unsaid = NOTHING  # what the step said that did not catch a command's failure
         self.audit: list[StateTransitionEvent] = []
 
     def on(self, event: Event) -> Transition:
@@ -198,6 +199,7 @@ class _Orchestrator(Hooks):
 
     def uncaught(self, error: CommandError, said: Transition) -> Transition:
         """Raise the error, so that `_failed` handles it as any other failure of a step."""
+        self.unsaid = said
         raise error
 
     def after(self, step: StepSpec, outcome: Any, said: Transition) -> Transition:
@@ -271,26 +273,39 @@ class _Orchestrator(Hooks):
                 return self._failed(second)
         if self.saved is None and step.start and isinstance(error, InvariantError | RequirementError):
             return Transition.reject(str(error))
-        self._handle(source)
         if isinstance(error, _Failed):
             ended = altered(error.transition, writes=None)
         else:
-            ended = altered(NOTHING, uncaught=error)
-        return altered(ended.after(self.drive.said), state=self._end_of(step), forgets=True)
+            ended = altered(self.unsaid, uncaught=error)
+        ended = ended.after(self.drive.said)
+        said = self._handle(source).after(ended)
+        return altered(
+            ended,
+            messages=said.messages,
+            artifacts=said.artifacts,
+            progress=said.progress,
+            state=self._end_of(step),
+            forgets=True,
+        )
 
-    def _handle(self, source: str) -> None:
-        """Run the skill's `on_error` step, which records the error in the state, if a move to `failed` is legal."""
+    def _handle(self, source: str) -> Transition:
+        """Run the skill's `on_error` step, which records the error in the state, if a move to `failed` is legal.
+
+        Returns what the step says.
+        """
         handler, lifecycle = self.machine.handler, self.validator.lifecycle
         legal = not lifecycle.moves or (source, lifecycle.failed) in lifecycle.moves
         if handler is None or not legal:
-            return
+            return NOTHING
         try:
-            asked = self.drive.enter_once(handler, {}).commands
-            if asked:
+            handled = self.drive.enter_once(handler, {})
+            if asked := handled.commands:
                 raise SkillError(f"step {handler.name!r} asks for {asked[0].id!r}; the task is over: it may not wait")
+            return handled
         except (Exception, SystemExit) as error:  # noqa: BLE001 - an error in the handler must not hide the first error
             if self._current.step is handler:
                 self._note_error(error)
+            return NOTHING
 
     def _handled(self, step: StepSpec, outcome: Any) -> Transition:
         if not isinstance(outcome, StatePatch):

@@ -30,12 +30,12 @@ from refold.core.commands import (
 )
 from refold.core.content import Artifact, Message
 from refold.core.contracts.audit import StateTransitionEvent
-from refold.core.events import ChatResult, ChildAsked, Event, Result, UserMessage
+from refold.core.events import ChatResult, ChildAsked, Event, Forked, Recovered, Result, UserMessage
 from refold.core.fold.journal import Backoff, Entry, Issued, as_said, receipt_of, with_latest
 from refold.core.fold.snapshot import OPENED, SEEN_LIMIT, UNDO, Compensable, Pending, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Move, Status, TaskEvent, TaskState, next_state
-from refold.core.lineage.ids import place
+from refold.core.lineage.ids import own_id, place
 from refold.core.waits import Wait
 
 watcher: ContextVar[Callable[[Draft], None] | None] = ContextVar("watcher", default=None)
@@ -146,14 +146,16 @@ class Draft:
         self.pending[id] = Pending.trusted(invocation_id=id, command=notify, started=True, background=True)
 
     def announce(self) -> None:
-        """Tell the approvers of the gates that this event opened, where the policy says so."""
+        """Tell the approvers of the gates that this event opened, or opened again, where the policy says so."""
         if not self.waits:
             return
-        open_still = {wait.gate for wait in self.waits}
-        for gate, ask in [(one.invocation_id, one.command) for one in self.issued]:
-            if isinstance(ask, AskApproval) and ask.policy.notify_at_open and gate in open_still:
+        opened = {one.invocation_id for one in self.issued}
+        if isinstance(self.event, Recovered) or (isinstance(self.event, Forked) and self.event.live):
+            opened |= {wait.gate for wait in self.base.waits}
+        for gate, ask in [(wait.gate, wait.ask) for wait in self.waits if wait.gate in opened]:
+            if isinstance(ask, AskApproval) and ask.policy.notify_at_open:
                 # Not numbered: the ids of the skill's own commands are the same with and without it.
-                id, told = gate + OPENED, notification(gate, ask, opened=True)
+                id, told = own_id(self.base.task_id, gate) + OPENED, notification(gate, ask, opened=True)
                 self.issued.append(Issued.trusted(invocation_id=id, command=told))
                 self.pending[id] = Pending.trusted(invocation_id=id, command=told, started=True, background=True)
 

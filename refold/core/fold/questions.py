@@ -33,10 +33,10 @@ def take_message(draft: Draft, message: UserMessage) -> Sequence[Event]:
     if draft.lifecycle is TaskState.PLANNED:
         draft.move(TaskEvent.START)
         return [message]
-    if (wait := _asked(draft, draft.base.open_waits, message)) is None:
+    if not (meant := _meant(draft, draft.base.open_waits, message)):
         draft.early = (*draft.early, message)
         return []
-    return _answer(draft, wait, message)
+    return _answer(draft, meant[0], message)
 
 
 def _answer(draft: Draft, wait: Wait, message: UserMessage) -> Sequence[Event]:
@@ -128,9 +128,9 @@ def take_early(draft: Draft) -> Sequence[Event] | None:
 
 
 def _answer_early(draft: Draft) -> Sequence[Event] | None:
-    """Answer an open question with the oldest early message that may be meant for it.
+    """Answer an open question with the oldest early message that may be meant for it, and fits.
 
-    Messages that do not fit their question are dropped, with a note in the journal.
+    Messages that fit none of the questions that they may be meant for are dropped, with a note in the journal.
 
     Returns:
         The events to deliver to the skill; None if no early message answers an open question.
@@ -138,14 +138,13 @@ def _answer_early(draft: Draft) -> Sequence[Event] | None:
     own = draft.waits if draft.lifecycle is TaskState.PAUSED else ()
     asked = [*own, *(wait for pending in draft.pending.values() for wait in pending.asks)]
     for message in draft.early:
-        if (wait := _asked(draft, asked, message)) is None:
+        if not (meant := _meant(draft, asked, message)):
             continue
         draft.early = tuple(one for one in draft.early if one is not message)
-        assert isinstance(wait.ask, AskUser)
-        if problem := unfit_reply(wait.ask, message.content):
-            draft.notes.append(f"a message that had come before is left out: {problem}")
-            continue
-        return _answer(draft, wait, message)
+        problems = [unfit_reply(wait.ask, message.content) for wait in meant if isinstance(wait.ask, AskUser)]
+        if "" in problems:
+            return _answer(draft, meant[problems.index("")], message)
+        draft.notes.append(f"a message that had come before is left out: {problems[0]}")
     return None
 
 
@@ -174,10 +173,10 @@ def _interrupt(draft: Draft) -> Sequence[Event] | None:
 # --- which question a message answers, and whether it fits
 
 
-def _asked(draft: Draft, waits: Sequence[Wait], message: UserMessage) -> Wait | None:
-    """The first of these questions that the message may be meant for and that has not timed out."""
+def _meant(draft: Draft, waits: Sequence[Wait], message: UserMessage) -> list[Wait]:
+    """Those of these questions that the message may be meant for and that have not timed out."""
     asked = (one for one in waits if isinstance(one.ask, AskUser) and not one.late(draft.at))
-    return next((one for one in asked if answers(message, one)), None)
+    return [one for one in asked if answers(message, one)]
 
 
 def answers(message: UserMessage, wait: Wait) -> bool:

@@ -92,8 +92,10 @@ class Drive:
         done: dict[str, JsonValue] = {}
         for awaited in position.awaits:
             for asked, id in zip(awaited.asked, awaited.ids, strict=True):
+                kind, _, rest = asked.partition(":")
+                if kind in ("sleep", "approval"):
+                    continue  # a sleep has no result, and a decision is for its gate alone
                 if (one := self.moment.receipts.get(id)) and one.status is ReceiptStatus.OK:
-                    kind, _, rest = asked.partition(":")
                     value = reply_value(Content.model_validate(one.outcome)) if kind == "ask" else one.outcome
                     done[rest.rpartition(":")[0]] = value
         handler, payload = self._handler(step, {**done, **position.args})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from refold import Content, Ctx, Transition, UserMessage, flow_skill, step
+from refold import Content, Ctx, Step, Transition, UserMessage, flow_skill, step, table
 from refold.core.authoring.define import skill_of
 from refold.core.events import Event, ToolResult
 from refold.core.fold.apply import advance, planned
@@ -13,6 +13,7 @@ from refold.core.fold.snapshot import EARLY_LIMIT, Snapshot
 from refold.core.lifecycle import Status
 from refold.record import record_of, with_entries
 from refold.testing.play import START
+from tests.core.byhand import ByHand
 
 
 class Age(BaseModel):
@@ -70,6 +71,45 @@ def test_what_does_not_fit_is_left_out_and_said_to_be() -> None:
     assert [wait.slot for wait in task.open_waits] == ["age"]
     assert task.early == ()
     assert "a message that had come before is left out" in entries[3].note
+
+
+def test_a_message_answers_the_first_question_that_it_fits() -> None:
+    """
+    Two questions are asked at once: what is no number answers the one that takes any text.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool("think")
+        age, name = await ctx.gather(ctx.ask("age", "How old?", expect=Age), ctx.ask("name", "Who are you?"))
+        return ctx.complete(f"{name.text}, {age.years}")
+
+    task = ByHand(table("asks", Step("begin", begin).start()))
+    task.say()
+    task.say("Ada", early=True)
+    entry = task.give("think")
+
+    assert (task.waiting, task.task.early, entry.note) == (["age"], (), "")
+    task.feed(UserMessage(content=Content.from_data({"years": 36})))
+    assert task.said[-1] == "Ada, 36"
+
+
+def test_what_fits_none_of_several_questions_is_left_out() -> None:
+    """
+    Both stay open; the note names the first one.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool("think")
+        await ctx.gather(ctx.ask("age", "How old?", expect=Age), ctx.ask("years", "Since when?", expect=Age))
+        return ctx.complete()
+
+    task = ByHand(table("asks", Step("begin", begin).start()))
+    task.say()
+    task.say("Ada", early=True)
+    entry = task.give("think")
+
+    assert (task.waiting, task.task.early) == (["age", "years"], ())
+    assert entry.note.startswith("a message that had come before is left out: the reply to 'age' must fit")
 
 
 def test_a_message_for_another_question_waits_for_that_one() -> None:

@@ -464,6 +464,37 @@ def test_approvers_are_told_when_a_gate_opens() -> None:
     assert (task.out, task.folded()) == (["pay"], task.task)
 
 
+@pytest.mark.parametrize("how", ["recovered", "forked"])
+def test_approvers_are_told_when_a_gate_is_opened_again(how: str) -> None:
+    """
+    In a task that is recovered or forked, under an id of that task, so that the receiver takes it for no repetition.
+    """
+    task = at_gate(GatePolicy(approvers=("Ann", "Bob"), notify_at_open=True, grace_s=0))
+    task.give("announce pay")
+    if how == "recovered":
+        task.clock("~timeout")
+        new = task.recovered("T2")
+    else:
+        new = task.forked(task.task.seq, "T2", live=True)
+
+    (asked,) = (one for one in wanted(new.task).values() if isinstance(one, Perform))
+    assert isinstance(asked.command, Notify)
+    assert (asked.command.gate, asked.command.opened) == (new.gate("pay"), True)
+    assert asked.invocation_id == "T2/1.1~opened"
+    new.give("announce pay")
+    new.decide("pay")
+    assert (new.out, new.folded()) == (["pay"], new.task)
+
+
+def test_a_dry_fork_tells_no_approvers() -> None:
+    """
+    Nothing takes place there.
+    """
+    task = at_gate(GatePolicy(notify_at_open=True))
+
+    assert task.forked(task.task.seq).task.pending == {}
+
+
 def test_what_is_decided_is_announced_no_more() -> None:
     """
     A notification that is still out, or fails, changes nothing of the gate.
