@@ -268,9 +268,9 @@ class _Pieces:
                 self.text(piece)
             case PartStartEvent(index=index, part=ToolCallPart() as call):
                 self.begin(index, call.tool_name, call.args if isinstance(call.args, str) else "")
-            case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=str(piece))):
+            case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=str(piece))) if index in self._calls:
                 self.add(index, piece)
-            case _:
+            case _:  # also the arguments of a call that the provider makes by itself
                 pass
 
     def text(self, piece: str) -> None:
