@@ -28,6 +28,7 @@ NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ANTHROPIC_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 ANTHROPIC_ID = re.compile(r"[a-zA-Z0-9_-]+")
 SEARCH = "search"
+CUT = "cut"
 
 
 class Unfit(Exception):
@@ -242,7 +243,7 @@ def check_writable(body: Any) -> None:
 
 
 class StrictAnthropic(StrictServer):
-    """Anthropic's messages, checked. The reply `SEARCH` searches the web."""
+    """Anthropic's messages, checked. The reply `SEARCH` searches the web; the stream of `CUT` ends before its end."""
 
     path = "/v1/messages"
 
@@ -271,7 +272,8 @@ class StrictAnthropic(StrictServer):
             "usage": {"input_tokens": 7, "output_tokens": 3},
         }  # fmt: skip
         if body.get("stream"):
-            return Response("".join(_events(message, content, reason)), media_type="text/event-stream")
+            events = [*_events(message, content, reason)]
+            return Response("".join(events[:3] if said == CUT else events), media_type="text/event-stream")
         return JSONResponse(message)
 
 
