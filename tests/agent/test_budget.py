@@ -205,6 +205,34 @@ def test_another_budgets_end_is_not_taken_for_ones_own() -> None:
 
 
 @pytest.mark.parametrize(
+    ("outer", "inner", "sent"),
+    [(1, 5, {"usd": 1}), (5, 1, {"usd": 1}), (5, 5, {"usd": 5})],
+)
+def test_of_two_limits_of_one_day_the_smaller_one_holds(outer: float, inner: float, sent: dict[str, float]) -> None:
+    """
+    Whichever of them is the outer one, and whether a budget or the agent's settings name it.
+    """
+    budget = Budget(usd=inner, per="owner_day")
+    agents = [
+        shop(middleware=[Budget(usd=outer, per="owner_day"), budget]),
+        shop(middleware=[budget], settings={OWNER_DAY: {"usd": outer}}),
+    ]
+    for agent in agents:
+        assert day_limits(play(agent, "go", answers={"model": ["Done."]}, tools=TOOLS)) == [sent]
+
+
+def test_a_last_answer_is_within_another_budget() -> None:
+    """
+    It goes beyond the limit of its own budget only.
+    """
+    both = [Budget(usd=5, per="owner_day"), Budget(usd=1, tokens=100, per="owner_day", when_spent="answer")]
+    story = play(shop(middleware=both), "go", answers={"model": [spent(1, 2), "Sorry."]}, tools=TOOLS)
+
+    assert story.said == ("Sorry.",)
+    assert day_limits(story) == [{"usd": 1, "tokens": 100}, {"usd": 5}]
+
+
+@pytest.mark.parametrize(
     ("settings", "problem"),
     [
         pytest.param({RATE: 0.2}, "usd_per_million_tokens=0.2 is no price", id="a number"),

@@ -53,6 +53,7 @@ class Trouble:
         headers: Sent with it.
         text: The body, if it is not an error object.
         cut_after: Stream this many pieces, then break the connection off.
+        ends_after: Stream this many pieces, then end as if these were all.
         error: The code of the error object.
         delay_s: Wait so long before anything else.
         says: What is said in the end; None is what is said without trouble.
@@ -64,6 +65,7 @@ class Trouble:
     headers: dict[str, str] = field(default_factory=dict)
     text: str | None = None
     cut_after: int | None = None
+    ends_after: int | None = None
     error: str | None = None
     delay_s: float = 0.0
     says: str | None = None
@@ -211,6 +213,8 @@ async def _stream(body: dict[str, Any], message: dict[str, Any], trouble: Troubl
         await asyncio.sleep(trouble.pace_s)
         if number == trouble.cut_after:
             raise ConnectionError("cut on demand")
+        if number == trouble.ends_after:
+            return
         usage = _usage(body, message) if trouble.repeats_usage else None
         yield _chunk(body, [{"index": 0, "delta": {"role": "assistant", **delta}, "finish_reason": None}], usage)
     yield _chunk(body, [{"index": 0, "delta": {}, "finish_reason": _finish(message)}])

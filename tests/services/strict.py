@@ -27,6 +27,8 @@ from tests.services.serving import Serving
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ANTHROPIC_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 ANTHROPIC_ID = re.compile(r"[a-zA-Z0-9_-]+")
+SEARCH = "search"
+CUT = "cut"
 
 
 class Unfit(Exception):
@@ -241,7 +243,7 @@ def check_writable(body: Any) -> None:
 
 
 class StrictAnthropic(StrictServer):
-    """Anthropic's messages, checked."""
+    """Anthropic's messages, checked. The reply `SEARCH` searches the web; the stream of `CUT` ends before its end."""
 
     path = "/v1/messages"
 
@@ -263,27 +265,38 @@ class StrictAnthropic(StrictServer):
         content: list[dict[str, Any]] = [
             {"type": "tool_use", "id": f"toolu_{len(self.requests)}_{number}", "name": wish.tool, "input": wish.args}
             for number, wish in enumerate(wishes)
-        ] or [{"type": "text", "text": said}]
+        ] or [*(_searched() if said == SEARCH else ()), {"type": "text", "text": said}]
         reason = {"stop_reason": "tool_use" if wishes else "end_turn", "stop_sequence": None}
         message = {
             "id": "msg_1", "type": "message", "role": "assistant", "model": body["model"], "content": content, **reason,
             "usage": {"input_tokens": 7, "output_tokens": 3},
         }  # fmt: skip
         if body.get("stream"):
-            return Response("".join(_events(message, content, reason)), media_type="text/event-stream")
+            events = [*_events(message, content, reason)]
+            return Response("".join(events[:3] if said == CUT else events), media_type="text/event-stream")
         return JSONResponse(message)
+
+
+def _searched() -> list[dict[str, Any]]:
+    return [
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tea"}},
+        {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+    ]
 
 
 def _events(message: dict[str, Any], content: list[dict[str, Any]], reason: dict[str, Any]) -> Iterator[str]:
     yield _event("message_start", message={**message, "content": [], "stop_reason": None})
     for index, block in enumerate(content):
-        text = block["type"] == "text"
-        begun = {**block, "text": ""} if text else {**block, "input": {}}
-        piece = {"type": "text_delta", "text": block["text"]} if text else {
-            "type": "input_json_delta", "partial_json": json.dumps(block["input"])
-        }  # fmt: skip
+        begun, piece = block, None
+        if "text" in block:
+            begun, piece = {**block, "text": ""}, {"type": "text_delta", "text": block["text"]}
+        if "input" in block:
+            begun, piece = {**block, "input": {}}, {
+                "type": "input_json_delta", "partial_json": json.dumps(block["input"])
+            }  # fmt: skip
         yield _event("content_block_start", index=index, content_block=begun)
-        yield _event("content_block_delta", index=index, delta=piece)
+        if piece is not None:
+            yield _event("content_block_delta", index=index, delta=piece)
         yield _event("content_block_stop", index=index)
     yield _event("message_delta", delta=reason, usage={"output_tokens": 3})
     yield _event("message_stop")
@@ -308,6 +321,8 @@ def check_anthropic(body: dict[str, Any]) -> None:
     if messages[-1]["role"] != "user":
         raise Unfit("This model does not support assistant message prefill.", "messages")
     for tool in body.get("tools") or ():
+        if "input_schema" not in tool:  # Anthropic's own
+            continue
         if not ANTHROPIC_NAME.fullmatch(tool["name"]):
             raise Unfit(f"tools.0.custom.name: String should match pattern '{ANTHROPIC_NAME.pattern}'", "tools")
         if tool["input_schema"].get("type") != "object":

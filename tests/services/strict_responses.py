@@ -14,10 +14,9 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from refold.effects.models.script import Wish
-from tests.services.strict import NAME, StrictServer, Unfit, check_function, check_writable, openai_error
+from tests.services.strict import NAME, SEARCH, StrictServer, Unfit, check_function, check_writable, openai_error
 
 THOUGHT = "The user wants it short."
-SEARCH = "search"
 PICTURE = "picture"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 12_000  # three megabytes
 

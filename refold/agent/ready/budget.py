@@ -10,11 +10,9 @@ recorded. Either way a replay decides as the task did, whatever prices are then.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
-
-from pydantic import JsonValue
 
 from refold.agent.errors import BudgetExceeded, NoPrice
 from refold.agent.middleware import Proceed, Simple
@@ -215,12 +213,10 @@ class Budget(Simple):
     async def _in_owners_day(self, turn: ModelTurn, proceed: Proceed) -> Reply:
         while True:
             mine = self._today(turn)
-            known = turn.settings.get(OWNER_DAY)
-            others = (
-                {name: limit for name, limit in known.items() if name not in mine} if isinstance(known, dict) else {}
-            )
+            known = cast("dict[str, float]", turn.settings.get(OWNER_DAY) or {})
+            both = {**known, **{what: min(limit, known.get(what, limit)) for what, limit in mine.items()}}
             try:
-                reply: Reply = await proceed(_limited(turn, {**others, **mine}))
+                reply: Reply = await proceed(_limited(turn, both))
             except CommandError as error:
                 over = _unadmitted(error, mine)
                 if over is None:
@@ -228,10 +224,10 @@ class Budget(Simple):
             else:
                 return reply
             if self.when_spent == "answer":
-                return await _last_answer(_limited(turn, {}), proceed, over)
+                return await _last_answer(_limited(turn, known), proceed, over)
             await self._granted(turn, over)
 
-    def _today(self, turn: ModelTurn) -> dict[str, JsonValue]:
+    def _today(self, turn: ModelTurn) -> dict[str, float]:
         """The limits of the day with what was granted to this task."""
         day, grants = turn.ctx.now.date().isoformat(), _grants(turn)
         given = {"usd": self.usd, "tokens": self.tokens}
@@ -273,11 +269,11 @@ def _name(what: str, limit: float, day: str = "") -> str:
     return f"{what} {limit:g} {day}".rstrip()
 
 
-def _limited(turn: ModelTurn, limits: dict[str, JsonValue]) -> ModelTurn:
-    return replace(turn, settings={**turn.settings, OWNER_DAY: limits})
+def _limited(turn: ModelTurn, limits: Mapping[str, float]) -> ModelTurn:
+    return replace(turn, settings={**turn.settings, OWNER_DAY: dict(limits)})
 
 
-def _unadmitted(error: CommandError, mine: dict[str, JsonValue]) -> _Over | None:
+def _unadmitted(error: CommandError, mine: Mapping[str, float]) -> _Over | None:
     """The limit of this budget for which a worker has not made the call; None if it failed for another reason."""
     found = error.failure.details
     if error.failure.type != OWNER_DAY_SPENT or not isinstance(found, dict):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -39,6 +40,9 @@ KEY = "refold/idempotency-key"
 _FINAL = (401, 403, 404, 405)
 """Statuses that a retry cannot change: no such address, or no access with these headers."""
 
+_STATUSES: ContextVar[list[int]] = ContextVar("_STATUSES")
+"""The statuses of the answers to one call: the SDK makes a call's requests in the context of its caller."""
+
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
 
 log = logger(__name__)
@@ -66,7 +70,6 @@ class Session:
         self.server = server
         self._kept: _Kept | None = None
         self._opening = asyncio.Lock()
-        self._refused: int | None = None
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def tools(self, *, again: bool = False) -> dict[str, McpTool]:
@@ -152,7 +155,6 @@ class Session:
     async def _open(self) -> _Kept:
         async with self._opening:
             if self._kept is None:
-                self._refused = None
                 opened: asyncio.Future[_Kept] = asyncio.get_running_loop().create_future()
                 keeper = asyncio.create_task(self._keep(opened))
                 self._leaving.add(keeper)
@@ -162,6 +164,7 @@ class Session:
             return self._kept
 
     async def _keep(self, opened: asyncio.Future[_Kept]) -> None:
+        _STATUSES.set([])
         try:
             async with contextlib.AsyncExitStack() as stack:
                 client = await stack.enter_async_context(await self._connected(stack))
@@ -196,7 +199,7 @@ class Session:
     async def _heard(self, response: httpx2.Response) -> None:
         # Recorded here because the SDK's own errors do not carry the server's status.
         if response.request.method == "POST":  # a server may answer other methods with an error
-            self._refused = response.status_code if response.is_error else None
+            _STATUSES.get([]).append(response.status_code)
 
     def _forget(self, kept: _Kept) -> None:
         kept.leave.set()
@@ -204,12 +207,19 @@ class Session:
             self._kept = None
 
     def _not_opened(self, error: BaseException) -> Verdict:
-        if self._refused is None:
+        status = _status()
+        if status < 400:
             return self._unreachable(error)
-        said = f"MCP server {self.server.name!r} answers with HTTP {self._refused}; it is called at {self.server.url}"
-        if self._refused in _FINAL:
-            return Never(f"{said}, with the headers: {', '.join(self.server.headers) or 'none'}", type="mcp_server")
-        return TryLater(said, type="mcp_server", unsent=True)
+        if status in _FINAL:
+            return self._barred(status)
+        return TryLater(self._answer(status), type="mcp_server", unsent=True)
+
+    def _barred(self, status: int) -> Never:
+        headers = ", ".join(self.server.headers) or "none"
+        return Never(f"{self._answer(status)}, with the headers: {headers}", type="mcp_server")
+
+    def _answer(self, status: int) -> str:
+        return f"MCP server {self.server.name!r} answers with HTTP {status}; it is called at {self.server.url}"
 
     def _unreachable(self, error: BaseException) -> TryLater:
         while isinstance(error, BaseExceptionGroup):
@@ -222,6 +232,7 @@ class Session:
     @contextlib.asynccontextmanager
     async def _told(self, kept: _Kept, what: str) -> AsyncIterator[None]:
         name = f"{self.server.name}.{what}"
+        _STATUSES.set([])
         try:
             yield
         except _GONE as error:
@@ -237,6 +248,12 @@ class Session:
                     self._forget(kept)
                     message = f"MCP server {self.server.name!r} went away while {what} was under way"
                     raise TryLater(message, type="mcp_server") from None
+                case _ if _status() == 404:  # MCP's answer to a session that has ended
+                    self._forget(kept)
+                    message = f"MCP server {self.server.name!r} has ended the session"
+                    raise TryLater(message, type="mcp_server", unsent=True) from None
+                case _ if _status() in _FINAL:
+                    raise self._barred(_status()) from None
                 case _:
                     raise TryLater(f"{name} failed: {error.message}", type="mcp_error") from None
 
@@ -255,6 +272,11 @@ class Session:
             vouched_for=self.server.trusted,
             pin=pin_of(description, tool.input_schema),
         )
+
+
+def _status() -> int:
+    """The status of the newest answer to a call; 0 if there was none."""
+    return (_STATUSES.get([]) or [0])[-1]
 
 
 def _value(result: CallToolResult) -> JsonValue:

@@ -122,8 +122,15 @@ class Asked:
                 raise self._failed(
                     transient("stream_broken", f"model {self.name!r} broke off its answer with an error")
                 )
+            case None if self._is_cut(response):
+                message = f"model {self.name!r} ended its answer without saying why, so it is cut off"
+                raise self._failed(transient("stream_broken", message))
             case _:
                 return response
+
+    def _is_cut(self, response: ModelResponse) -> bool:
+        # pydantic-ai has the provider's own reason in the details, also one that it does not know; a script has none.
+        return "finish_reason" not in (response.provider_details or {}) and self._model.system != "function"
 
     def _pieces(self) -> _Pieces | None:
         return None if self._show is None else _Pieces(self._show, self._names)
@@ -229,7 +236,7 @@ async def _request(
                 instrument=instrument(),
             ) as stream,
         ):
-            _count_once(stream)
+            _as_it_came(stream)
             async for event in stream:
                 if not begun:
                     begun = True
@@ -243,14 +250,17 @@ async def _request(
         raise _Silent from None
 
 
-def _count_once(stream: object) -> None:
-    """Take the newest usage of a stream, not the sum: some servers repeat it with every piece.
+def _as_it_came(stream: object) -> None:
+    """Take the newest usage of a stream, not the sum, and no reason for its end that the server has not given.
 
-    pydantic-ai has a setting for that, which also asks the server for it, and OpenAI refuses the question.
+    Some servers repeat the usage with every piece. pydantic-ai has a setting for that, which also asks the server for
+    it, and OpenAI refuses the question. A stream without a reason was cut, except Snowflake's, which never has one.
     """
     openai = sys.modules.get("pydantic_ai.models.openai")  # loaded where a model needs it: it takes as long as all else
     if openai is not None and isinstance(stream, openai.OpenAIStreamedResponse):
         stream._model_settings = {**(stream._model_settings or {}), "openai_continuous_usage_stats": True}
+        if stream.provider_name != "snowflake":
+            stream._missing_finish_reason = lambda: None
 
 
 class _Pieces:
@@ -268,9 +278,9 @@ class _Pieces:
                 self.text(piece)
             case PartStartEvent(index=index, part=ToolCallPart() as call):
                 self.begin(index, call.tool_name, call.args if isinstance(call.args, str) else "")
-            case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=str(piece))):
+            case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=str(piece))) if index in self._calls:
                 self.add(index, piece)
-            case _:
+            case _:  # also the arguments of a call that the provider makes by itself
                 pass
 
     def text(self, piece: str) -> None:

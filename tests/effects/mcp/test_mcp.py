@@ -17,7 +17,7 @@ from mcp_types import ListToolsResult, PaginatedRequestParams, Tool
 from pydantic import JsonValue, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
@@ -348,6 +348,84 @@ async def test_what_an_address_refuses_with_is_told(status: int, verdict: type[V
         await shop.tools.close()
 
     assert "t0ken" not in str(refused.value)
+
+
+class Sessions:
+    """A server that serves only sessions that it knows.
+
+    Attributes:
+        known: The newest session's id; another one is refused.
+        refusal: The answer to any other session.
+    """
+
+    def __init__(self, refusal: Response) -> None:
+        self.known = 0
+        self.refusal = refusal
+        self.serving = Serving(Starlette(routes=[Route("/", self._answer, methods=["POST"])]))
+
+    async def _answer(self, request: Request) -> Response:
+        asked = await request.json()
+        if asked["method"] == "initialize":
+            self.known += 1
+            info = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {"tools": {}}}
+            return self._result(asked, {"protocolVersion": "2025-06-18", **info})
+        if request.headers.get("mcp-session-id") != str(self.known):
+            return self.refusal
+        match asked["method"]:
+            case "tools/list":
+                return self._result(asked, {"tools": [{"name": "search", "inputSchema": {"type": "object"}}]})
+            case "tools/call":
+                return self._result(asked, {"content": [{"type": "text", "text": "found"}]})
+            case _:
+                return Response(status_code=202)
+
+    def _result(self, asked: dict[str, JsonValue], result: JsonValue) -> Response:
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+        return JSONResponse(answer, headers={"mcp-session-id": str(self.known)})
+
+
+UNKNOWN = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.parametrize(
+    "refusal",
+    [pytest.param(Response(status_code=404), id="plain"), pytest.param(JSONResponse(UNKNOWN, 404), id="JSON")],
+)
+async def test_a_server_that_has_ended_the_session_gets_a_new_one(refusal: Response, trusted: bool, shop: Shop) -> None:
+    """
+    A server that restarts knows no session any more. Nothing was done with such a call, so the task makes it again.
+    """
+    sessions = Sessions(refusal)
+    with sessions.serving as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address, trusted=trusted)])
+        try:
+            assert await shop("shop.search") == "found"
+            sessions.known += 1
+            if trusted:  # another one's tools are listed before each call, and the listing begins the new session
+                with pytest.raises(TryLater, match="MCP server 'shop' has ended the session") as later:
+                    await shop("shop.search")
+                assert later.value.unsent
+            assert await shop("shop.search") == "found"
+        finally:
+            await shop.tools.close()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_session_that_is_let_in_no_more_fails_at_once(status: int, shop: Shop) -> None:
+    """
+    As at its beginning: the headers stay as they are, so a retry cannot help.
+    """
+    sessions = Sessions(Response(status_code=status))
+    with sessions.serving as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address, trusted=True)])
+        try:
+            assert await shop("shop.search") == "found"
+            sessions.known += 1
+            with pytest.raises(Never, match=f"MCP server 'shop' answers with HTTP {status}"):
+                await shop("shop.search")
+        finally:
+            await shop.tools.close()
 
 
 class Pages:

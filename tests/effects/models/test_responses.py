@@ -16,7 +16,8 @@ from refold.effects.http.client import open_client
 from refold.effects.models.chat import converse
 from refold.effects.models.conversations import Recalled
 from refold.effects.models.resolve import Models
-from tests.services.strict_responses import PICTURE, PNG, SEARCH, THOUGHT, StrictResponses
+from tests.services.strict import SEARCH
+from tests.services.strict_responses import PICTURE, PNG, THOUGHT, StrictResponses
 
 MODEL = "openai-responses:gpt-5"
 OFFER = ToolOffer(name="find", description="Finds.", parameters={"type": "object", "properties": {}})

@@ -20,7 +20,7 @@ from refold.effects.activities import Effects
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.models.content.fitting import CUT_OFF, UNANSWERED, fit_name, fit_schema, fitted
 from tests.effects.conftest import Bench, failure_in
-from tests.services.strict import StrictAnthropic, StrictOpenAI
+from tests.services.strict import SEARCH, StrictAnthropic, StrictOpenAI
 
 MODELS = pytest.mark.parametrize("model", ["openai:gpt-test", "anthropic:claude-test"])
 OFFER = ToolOffer(name="find", description="Finds.", parameters={"type": "object", "properties": {}})
@@ -58,10 +58,10 @@ async def bench() -> AsyncIterator[Bench]:
         yield Bench(effects)
 
 
-async def sent(bench: Bench, model: str, *said: Said, **options: Any) -> Reply:
+async def sent(bench: Bench, model: str, *said: Said, stream: bool = False, **options: Any) -> Reply:
     """The reply to a conversation."""
     chat = Cmd.chat("a", list(said), model=model, **{"tools": [OFFER], **options})
-    reply = await bench.run("refold.chat", request_of(chat, Prior(thread=EMPTY, framed=False)))
+    reply = await bench.run("refold.chat", request_of(chat, Prior(thread=EMPTY, framed=False)), stream)
     assert isinstance(reply, Reply)
     return reply
 
@@ -110,6 +110,19 @@ async def test_a_conversation_is_accepted(bench: Bench, model: str, said: list[S
     Results of all calls and in their order, names and ids that fit, and no empty text.
     """
     assert (await sent(bench, model, *said)).text
+
+
+@pytest.mark.parametrize("model", ["anthropic:claude-test"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_providers_own_tool_is_called(bench: Bench, model: str, accepted: Any, stream: bool) -> None:
+    """
+    The provider calls it by itself, with arguments that it streams like those of any other call.
+    """
+    accepted.say(SEARCH)
+    reply = await sent(bench, model, user("x"), stream=stream, settings={"provider_tools": ["web_search"]})
+
+    assert (reply.text, reply.tool_calls) == (SEARCH, ())
+    assert [(call.name, call.args) for call in reply.provider_calls] == [("web_search", {"query": "tea"})]
 
 
 @MODELS

@@ -9,11 +9,15 @@ import pytest
 from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
+from refold.conversation import request_of
 from refold.core.authoring.cmd import Cmd
+from refold.core.chat import EMPTY as NOTHING_SAID
+from refold.core.chat import Prior, ToolOffer
 from refold.core.content import Content, Part
 from refold.core.retry_policy import FailureKind
 from tests.effects.conftest import Bench, failure_in
 from tests.services.openai_server import OpenAIServer, Trouble
+from tests.services.strict import CUT, StrictAnthropic
 
 MODEL = "openai:gpt-test"
 
@@ -123,7 +127,7 @@ async def test_a_stream_without_content_is_tried_again(bench: Bench, openai: Ope
     assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "empty_answer")
 
 
-CUT = {
+CUT_OFF = {
     "id": "1",
     "object": "chat.completion",
     "created": 1,
@@ -138,7 +142,7 @@ async def test_a_cut_answer_is_no_success(bench: Bench, openai: OpenAIServer, ex
     """
     It fails with a kind of its own, is not asked for again, and is paid for.
     """
-    openai.say(Trouble(text=json.dumps(CUT)))
+    openai.say(Trouble(text=json.dumps(CUT_OFF)))
     with pytest.raises(ApplicationError) as caught:
         await bench.llm(Cmd.llm("a", "x", "y", model=MODEL, expect=expect))
     failure = failure_in(caught.value)
@@ -149,6 +153,45 @@ async def test_a_cut_answer_is_no_success(bench: Bench, openai: OpenAIServer, ex
     assert failure.details["usage"] == {"input_tokens": 5, "output_tokens": 9}
     assert failure.details["model"] == MODEL
     assert len(openai.requests) == 1
+
+
+PAY = ToolOffer(
+    name="pay", description="Pays.", parameters={"type": "object", "properties": {"cents": {"type": "string"}}}
+)
+
+
+@pytest.mark.parametrize("tools", [pytest.param((), id="text"), pytest.param((PAY,), id="a call")])
+async def test_a_stream_that_ends_in_the_middle_is_no_answer(
+    bench: Bench, openai: OpenAIServer, tools: tuple[ToolOffer, ...]
+) -> None:
+    """
+    Half of an amount is another amount: the call is tried again.
+    """
+    openai.say(Trouble(says='pay(cents="100000")', ends_after=1), "Paid.")
+    asked = request_of(Cmd.chat("a", "x", model=MODEL, tools=tools), Prior(thread=NOTHING_SAID, framed=False))
+    with pytest.raises(ApplicationError) as caught:
+        await bench.run("refold.chat", asked, True)
+    failure = failure_in(caught.value)
+
+    assert (failure.kind, failure.type) == (FailureKind.TRANSIENT, "stream_broken")
+    assert (await bench.run("refold.chat", asked, True)).text == "Paid."
+
+
+async def test_a_stream_of_anthropic_that_ends_in_the_middle(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Is no answer either, and its tokens are counted.
+    """
+    with StrictAnthropic() as anthropic:
+        for name, value in anthropic.environment.items():
+            monkeypatch.setenv(name, value)
+        anthropic.say(CUT)
+        with pytest.raises(ApplicationError) as caught:
+            await bench.llm(Cmd.llm("a", "x", "y", model="anthropic:claude-test"), True)
+    failure = failure_in(caught.value)
+
+    assert (failure.kind, failure.type) == (FailureKind.TRANSIENT, "stream_broken")
+    assert isinstance(failure.details, dict)
+    assert failure.details["usage"] == {"input_tokens": 7, "output_tokens": 3}
 
 
 @pytest.mark.parametrize(
@@ -172,7 +215,7 @@ async def test_half_a_surrogate_pair(bench: Bench, openai: OpenAIServer) -> None
     """
     message = {"role": "assistant", "content": "a\ud800b"}
     openai.say(
-        Trouble(text=json.dumps({**CUT, "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}))
+        Trouble(text=json.dumps({**CUT_OFF, "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}))
     )
 
     assert (await bench.llm(Cmd.llm("a", "x", "y", model=MODEL))).value == "a\ufffdb"
