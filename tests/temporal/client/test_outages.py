@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold import Content, InputRejected
 from refold.core.errors import RefoldError
-from refold.engine import TaskFilter
+from refold.engine import NoWorker, TaskFilter
 from refold.temporal import TemporalEngine
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
@@ -151,3 +151,21 @@ async def test_a_task_that_ends_before_it_is_canceled(engine: TemporalEngine, cl
 
     with pytest.raises(InputRejected, match=r"has ended \(canceled\); there is nothing to cancel"):
         await TemporalEngine(between(Client(**config), on), "tests").cancel(task_id, reason="a secret")
+
+
+async def test_an_update_that_is_given_back_is_sent_a_few_times(engine: TemporalEngine, client: Client) -> None:
+    """
+    The workflow task of just this update fails each time, and the task looks healthy in between.
+    """
+    task_id, sent = await waiting(engine), 0
+
+    async def on(rpc: str, call: Call) -> Any:
+        nonlocal sent
+        if rpc == "update_workflow_execution":
+            sent += 1
+            raise RPCError("workflow update was aborted", RPCStatusCode.ABORTED, b"")
+        return await call()
+
+    with pytest.raises(NoWorker, match="cannot take the message"):
+        await TemporalEngine(between(client, on), "tests").send(task_id, HELLO)
+    assert 1 < sent < 10
