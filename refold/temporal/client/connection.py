@@ -144,10 +144,12 @@ class Connection:
             except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
                 if in_failed_state(error) or timed_out(error):
                     description = await self.describe(task_id)
-                    found = await stopped.answer(self.client, description, name, arguments)
-                    if isinstance(found, kind):
-                        return found
-                    waited = in_failed_state(error) and time.monotonic() < until
+                    is_newest = run_id in (None, description.run_id)  # what it fails with says nothing of earlier runs
+                    if is_newest:
+                        found = await stopped.answer(self.client, description, name, arguments)
+                        if isinstance(found, kind):
+                            return found
+                    waited = is_newest and in_failed_state(error) and time.monotonic() < until
                     if waited and (stopped.soon(description) or await try_anew(self.client, description)):
                         await asyncio.sleep(SOON_S)
                         continue

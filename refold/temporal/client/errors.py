@@ -25,7 +25,7 @@ from refold.core.errors import InputRejected
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.divergence import DIFFERS
 from refold.engine import CodecError, EngineError, NotConnected, TaskNotFound, TaskView, not_begun
-from refold.temporal.client.failed import failed_task
+from refold.temporal.client.failed import ASK_PATIENCE, failed_task
 from refold.temporal.data.search_attributes import REGISTER, SKILL
 
 POLLING_S = 90
@@ -114,7 +114,13 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
         return stuck
     queue = description.task_queue
     version = description.typed_search_attributes.get(VERSION) or ""
-    ago_s = await _last_poll_s(client, queue, version=version)
+    try:
+        ago_s = await _last_poll_s(client, queue, version=version)
+    except RPCError as error:
+        return (
+            f"no answer came in time, and the server does not tell whether a worker polls task queue {queue!r} "
+            f"({error.message}); `{_worker_of(queue)}` starts one"
+        )
     if ago_s > POLLING_S and version:
         deployment, _, build = version.partition(":")
         start = f"{_worker_of(queue)} --deployment {quote(deployment)} --build-id {quote(build)}"
@@ -134,7 +140,11 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
 
 
 async def why_effects_wait(client: Client, view: TaskView) -> str:
-    """Which effects of a task were sent to a task queue of their own that nobody polls; empty if none were."""
+    """Which effects of a task were sent to a task queue of their own that nobody polls; empty if none were.
+
+    Raises:
+        RPCError: The server does not tell.
+    """
     out = [
         one for one in view.pending if one.queue is not None and not one.blocked and not one.held and one.due_at is None
     ]
@@ -175,21 +185,21 @@ async def _last_poll_s(
 async def last_polls(
     client: Client, queue: str, kind: TaskQueueType.ValueType = _PARTS, *, version: str = ""
 ) -> dict[str, datetime]:
-    """When each worker, by its identity, last polled a queue; empty if the server does not tell.
+    """When each worker, by its identity, last polled a queue.
 
     Args:
         client: Connected.
         queue: The task queue.
         kind: For workflow tasks, or for activities.
         version: Workers of this version of a worker deployment only, `deployment:build`.
+
+    Raises:
+        RPCError: The server does not tell.
     """
     request = DescribeTaskQueueRequest(
         namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
     )
-    try:
-        answer = await client.workflow_service.describe_task_queue(request)
-    except RPCError:
-        return {}
+    answer = await client.workflow_service.describe_task_queue(request, retry=True, timeout=ASK_PATIENCE)
     return {
         one.identity: one.last_access_time.ToDatetime(tzinfo=UTC)
         for one in answer.pollers

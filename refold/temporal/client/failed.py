@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import takewhile
 
 from temporalio.api.enums.v1 import EventType
@@ -14,6 +15,9 @@ from refold.temporal.data.wire import TRY_ANEW
 
 NEWEST_EVENTS = 20
 """How many events are read, newest first."""
+
+ASK_PATIENCE = timedelta(seconds=2)
+"""How long the server may take to say why a task stands still."""
 
 
 async def failed_task(
@@ -59,15 +63,20 @@ def _is_ours(event: HistoryEvent) -> bool:
 
 
 async def _attempts(client: Client, description: WorkflowExecutionDescription) -> list[HistoryEvent]:
-    """The newest events since a worker last took some in, newest first; none while a first attempt is under way."""
+    """The newest events since a worker last took some in, newest first; none while a first attempt is under way, or if
+    the server does not tell."""
     if description.raw_description.pending_workflow_task.attempt <= 1:
         return []
-    answer = await client.workflow_service.get_workflow_execution_history_reverse(
-        GetWorkflowExecutionHistoryReverseRequest(
-            namespace=client.namespace,
-            execution=description.raw_description.workflow_execution_info.execution,
-            maximum_page_size=NEWEST_EVENTS,
-        )
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace,
+        execution=description.raw_description.workflow_execution_info.execution,
+        maximum_page_size=NEWEST_EVENTS,
     )
+    try:
+        answer = await client.workflow_service.get_workflow_execution_history_reverse(
+            request, retry=True, timeout=ASK_PATIENCE
+        )
+    except RPCError:  # an outage, or a client that may not: what else is known of the task is told without it
+        return []
     done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
     return list(takewhile(lambda event: event.event_type != done, answer.history.events))

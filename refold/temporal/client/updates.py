@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -38,6 +39,12 @@ A = TypeVar("A")
 ABORTED = "workflow update was aborted"
 """The server's words for an update that nobody has taken: its workflow task failed, or the run went on in a new one."""
 
+TRIES = 5
+"""How many times an update is sent that the server gives back, though the task goes on meanwhile."""
+
+AGAIN_S = 0.2
+"""The pause before such an update is sent again, in seconds."""
+
 
 async def update(
     connection: Connection,
@@ -47,8 +54,11 @@ async def update(
     update_id: str | None = None,
     run_id: str | None = None,
     answer: type[A] = Accepted,  # type: ignore[assignment]
+    tries: int = TRIES,
 ) -> A:
     """Send an update to a task, to its run `run_id` only if one is given, and wait until the task has accepted it.
+
+    It is sent `tries` times at most where the server gives it back.
 
     Returns:
         The task's answer, of type `answer`.
@@ -71,17 +81,20 @@ async def update(
     except RPCTimeoutOrCancelledError:
         raise await _not_taken(connection, task_id, name) from None
     except RPCError as error:
-        if ABORTED in error.message and not (await views.look(connection, task_id)).note:
-            return await update(
-                connection, task_id, name, *arguments, update_id=update_id, run_id=run_id, answer=answer
-            )
+        again = partial(update, connection, task_id, name, *arguments, update_id=update_id, answer=answer)
+        if ABORTED in error.message and tries > 1 and not (await views.look(connection, task_id)).note:
+            await asyncio.sleep(AGAIN_S)
+            return await again(run_id=run_id, tries=tries - 1)
         if ABORTED in error.message or in_failed_state(error):
             raise await _not_taken(connection, task_id, name) from None
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise server_refused(error, f"reach task {task_id!r}") from None
         view = await views.look(connection, task_id)
         if run_id is None and view.lifecycle not in TERMINAL:  # it went on in a new run, which has not seen the update
-            return await update(connection, task_id, name, *arguments, update_id=update_id, answer=answer)
+            if tries <= 1:
+                raise await _not_taken(connection, task_id, name) from None
+            await asyncio.sleep(AGAIN_S)
+            return await again(tries=tries - 1)
         way_out = "recover it, or start a new one" if view.lifecycle is TaskState.FAILED else "start a new one"
         raise InputRejected(f"task {task_id!r} has ended ({view.status}); {way_out}") from None
     return found

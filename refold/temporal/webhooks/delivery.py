@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
@@ -50,8 +51,8 @@ LONGEST_WAIT_S = 300.0
 LOOK_AGAIN_S = 10.0
 """The longest time, in seconds, until a delivery that pauses before a retry notices a change of its webhook."""
 
-FIRST_PATIENCE = timedelta(minutes=1)
-"""How long a webhook may exist before its task does; then the delivery ends."""
+FIRST_PATIENCE_S = 60.0
+"""How long an attempt of a delivery looks for a task that does not exist yet, in seconds; then the delivery ends."""
 
 HEARTBEATS = 3
 """A delivery's heartbeat timeout, in heartbeat timeouts of the profile. Longer than an effect's, since there may be
@@ -193,7 +194,8 @@ class _Round:
         self.progress = Progress(cursor=delivery.after)
         if info.heartbeat_details:
             self.progress = Progress.model_validate(info.heartbeat_details[0])
-        self._begun = info.scheduled_time
+        # Not by when the server scheduled the activity: its clock may be another, and its queue may have stood still.
+        self._begun = time.monotonic()
         self._beat_s = (info.heartbeat_timeout or timedelta(seconds=30)).total_seconds() / 3
         # By run id: a later run of the workflow holds another webhook.
         self._workflow = client.get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
@@ -216,7 +218,7 @@ class _Round:
                     return outcome
             except TaskNotFound:
                 started = self.progress.cursor not in (None, START)
-                if started or datetime.now(UTC) - self._begun > FIRST_PATIENCE:
+                if started or time.monotonic() - self._begun > FIRST_PATIENCE_S:
                     return NO_TASK
             except (EngineError, RPCError, RPCTimeoutOrCancelledError, WorkflowQueryFailedError) as error:
                 log.debug("webhook_waits", task_id=self.delivery.task_id, error=type(error).__name__)

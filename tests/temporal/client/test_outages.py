@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import pytest
 from temporalio.client import Client
@@ -13,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold import Content, InputRejected
 from refold.core.errors import RefoldError
-from refold.engine import TaskFilter
+from refold.engine import NoWorker, TaskFilter
 from refold.temporal import TemporalEngine
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
@@ -32,11 +33,12 @@ async def collected(items: AsyncIterator[T]) -> list[T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tasks:
-    """One of each kind."""
+    """One of each kind; `stands` is one whose workflow tasks fail."""
 
     waits: str
     canceled: str
     terminated: str
+    stands: str
 
 
 async def waiting(engine: TemporalEngine) -> str:
@@ -45,17 +47,23 @@ async def waiting(engine: TemporalEngine) -> str:
 
 
 @pytest.fixture
-async def tasks(engine: TemporalEngine, client: Client) -> Tasks:
+async def tasks(engine: TemporalEngine, client: Client) -> AsyncIterator[Tasks]:
     waits, canceled, terminated = [await waiting(engine) for _ in range(3)]
     await engine.cancel(canceled)
     await client.get_workflow_handle(terminated).terminate()
-    return Tasks(waits=waits, canceled=canceled, terminated=terminated)
+    stands = await client.start_workflow("nobody_serves_this", id=f"stands-{uuid4().hex[:8]}", task_queue="tests")
+    while (await stands.describe()).raw_description.pending_workflow_task.attempt <= 1:
+        pass
+    yield Tasks(waits=waits, canceled=canceled, terminated=terminated, stands=stands.id)
+    await stands.terminate()
 
 
 READS: dict[str, Callable[[TemporalEngine, Tasks], Awaitable[Any]]] = {
     "look": lambda engine, tasks: engine.look(tasks.waits),
     "look at one that was canceled": lambda engine, tasks: engine.look(tasks.canceled),
     "look at one that was terminated": lambda engine, tasks: engine.look(tasks.terminated),
+    "look at one that stands still": lambda engine, tasks: engine.look(tasks.stands),
+    "send to one that stands still": lambda engine, tasks: engine.send(tasks.stands, HELLO),
     "record": lambda engine, tasks: engine.record(tasks.waits),
     "record of one that was canceled": lambda engine, tasks: engine.record(tasks.canceled),
     "record of one that was terminated": lambda engine, tasks: engine.record(tasks.terminated),
@@ -151,3 +159,39 @@ async def test_a_task_that_ends_before_it_is_canceled(engine: TemporalEngine, cl
 
     with pytest.raises(InputRejected, match=r"has ended \(canceled\); there is nothing to cancel"):
         await TemporalEngine(between(Client(**config), on), "tests").cancel(task_id, reason="a secret")
+
+
+async def test_an_update_that_is_given_back_is_sent_a_few_times(engine: TemporalEngine, client: Client) -> None:
+    """
+    The workflow task of just this update fails each time, and the task looks healthy in between.
+    """
+    task_id, sent = await waiting(engine), 0
+
+    async def on(rpc: str, call: Call) -> Any:
+        nonlocal sent
+        if rpc == "update_workflow_execution":
+            sent += 1
+            raise RPCError("workflow update was aborted", RPCStatusCode.ABORTED, b"")
+        return await call()
+
+    with pytest.raises(NoWorker, match="cannot take the message"):
+        await TemporalEngine(between(client, on), "tests").send(task_id, HELLO)
+    assert 1 < sent < 10
+
+
+async def test_who_polls_is_not_made_up(engine: TemporalEngine, client: Client) -> None:
+    """
+    A client that may not ask who polls a task queue is told so, and not that nobody does.
+    """
+    task_id = await waiting(engine)
+
+    async def on(rpc: str, call: Call) -> Any:
+        if rpc == "query_workflow":
+            raise RPCError("late", RPCStatusCode.DEADLINE_EXCEEDED, b"")
+        if rpc == "describe_task_queue":
+            raise RPCError("not allowed", RPCStatusCode.PERMISSION_DENIED, b"")
+        return await call()
+
+    note = (await TemporalEngine(between(client, on), "tests").look(task_id)).note
+
+    assert "the server does not tell whether a worker polls task queue 'tests' (not allowed)" in note

@@ -22,11 +22,15 @@ from refold.divergence import DIFFERS
 from refold.engine import CodeChanged, ForkView, NoWorker
 from refold.export import read_export, written
 from refold.temporal import TemporalEngine
+from refold.temporal.client.connection import Connection
+from refold.temporal.client.journal import JournalReader
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.data.wire import TRY_ANEW
 from refold.temporal.dev import DevServer
 from refold.temporal.encryption import Encryption
+from refold.temporal.upgrade.sealing import seal
+from tests.temporal.client.between import Call, between
 from tests.temporal.recorded import purchase, wordless
 from tests.temporal.recorded.deploying import Site, changed
 from tests.temporal.replay.changed import each
@@ -242,6 +246,34 @@ async def test_other_commands_stop_a_task_in_the_same_words(site: Site, code: Pa
 
     assert "entry 1: commands.draft was recorded by build" in note
     assert "ctx.patched" in note
+
+
+async def test_the_newest_run_answers_for_no_earlier_one(hasty_site: Site, code: Path) -> None:
+    """
+    The newest run stands still, and its failure answers; whoever asks for the entries of the first run, whose worker
+    does not answer, is told so instead of being given those of the newest.
+    """
+    connection = hasty_site.engine.connection
+    async with hasty_site.deployed(purchase):
+        id = await hasty_site.bought(1)
+        first = (await connection.describe(id)).run_id
+        await seal(connection, id)
+        while (await connection.describe(id)).run_id == first:
+            pass
+        await hasty_site.go_on(id, 1)
+
+    async def on(rpc: str, call: Call) -> Any:
+        if rpc == "query_workflow":
+            raise RPCError("late", RPCStatusCode.DEADLINE_EXCEEDED, b"")
+        return await call()
+
+    async with hasty_site.deployed(changed(code, {"How was it?": "And now?"})):
+        await connection.client.get_workflow_handle(id).signal("message", "well")
+        assert DIFFERS in await noted(hasty_site, id)
+        reader = JournalReader(Connection(between(connection.client, on), connection.task_queue), id)
+        assert (await reader.page(None, 0)).base > 0
+        with pytest.raises(NoWorker):
+            await reader.page(first, 0)
 
 
 async def planned(site: Site) -> str:

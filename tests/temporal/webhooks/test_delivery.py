@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -272,6 +273,35 @@ async def test_a_webhook_may_be_there_before_its_task(
         await script.more(task_id, 2, end=True)
         assert await ended(engine, task_id, "w") == "delivered"
     assert numbers(receiver) == [1, 2]
+
+
+async def test_a_delivery_that_begins_late_waits_for_its_task_all_the_same(
+    engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
+) -> None:
+    """
+    The server's clock is behind, or the queue stood still: by its own clock the delivery has just begun.
+    """
+    with Receiver() as receiver:
+        hook = Webhook(id="w", url=receiver.url)
+        await webhooks.put(task_id, hook, after=START)
+        poster = Poster(Screen.from_env(loopback=True))
+        courier = delivery.Courier(engine.client, script, poster)
+        environment = ActivityEnvironment()
+        environment.info = replace(
+            environment.info,
+            workflow_id=workflow_id(task_id, "w"),
+            workflow_run_id=None,
+            scheduled_time=datetime.now(UTC) - timedelta(hours=1),
+        )
+        late = delivery.Delivery(task_id=task_id, id="w", after=START)
+        running = asyncio.create_task(environment.run(courier.deliver, late))
+        while len(script.asked) < 2:  # noqa: ASYNC110 - by the webhook's own delivery, and by the late one
+            await asyncio.sleep(0)
+        await script.more(task_id, 1, end=True)
+
+        assert await running == "delivered"
+        await poster.aclose()
+    assert {post.json["n"] for post in receiver.taken} == {1}
 
 
 async def test_secrets_stay_out_of_what_people_see(
