@@ -92,6 +92,7 @@ class SkillWorkflow(TaskHandlers):
         self._told = dict.fromkeys(start.left, True)  # parts, and whether they know that they report their end
         self._reports_end = start.reports_end
         self._ends_last = start.ends_last
+        self._end_reported = False
         self._display = Display(self._base, later=start.later)
         self._short = Stretches(Ways(self.skill).takes, self._reconcile, self._settled_local, self._stop_with)
         self._room = Room(lambda: self._short.hold(self._reconcile))
@@ -164,8 +165,7 @@ class SkillWorkflow(TaskHandlers):
                 if self._error is not None:
                     break
                 if finished(self._now):
-                    if self._reports_end:
-                        await self._report_end()
+                    await self._report_end()
                     break
                 self._go_on()
             except asyncio.CancelledError:
@@ -488,7 +488,7 @@ class SkillWorkflow(TaskHandlers):
 
     async def _report_end(self) -> None:
         parent = workflow.info().parent
-        if parent is None:
+        if parent is None or self._end_reported or not self._reports_end:
             return
         completed = self._now.ending is Ending.COMPLETED
         failed = Failure(kind=FailureKind.PERMANENT, type=self._failed_as(), message=self._now.reason)
@@ -501,6 +501,7 @@ class SkillWorkflow(TaskHandlers):
             await asyncio.wait([self._report])  # two signals could overtake each other
         with contextlib.suppress(ApplicationError):  # a parent that is gone needs to know nothing
             await workflow.get_external_workflow_handle(parent.workflow_id).signal("part_ended", ended)
+        self._end_reported = True
 
     def _go_on(self) -> None:
         """Go on in a new run; or in this one, to its end, where what the new run begins with is too large."""
@@ -564,7 +565,9 @@ class SkillWorkflow(TaskHandlers):
                 return result
             case Ending.CANCELED:
                 workflow.upsert_memo({RESULT_MEMO: result})
-                await _close_as_canceled()
+                await _request_cancel()
+                await self._report_end()  # the task may have asked for it meanwhile
+                raise asyncio.CancelledError
             case _:
                 pass
         raise ApplicationError(self._now.reason, result, type=self._failed_as(), non_retryable=True)
@@ -593,13 +596,13 @@ def _for_people(task: Snapshot) -> tuple[tuple[Wait, ...], tuple[Unresolved, ...
     return task.open_waits, task.unresolved
 
 
-async def _close_as_canceled() -> None:
-    """End as Canceled, which Temporal allows only after a request to cancel the workflow from outside."""
+async def _request_cancel() -> None:
+    """Have the workflow canceled from outside, unless it was: only then does Temporal let it end as Canceled."""
     info = workflow.info()
     if workflow.cancellation_reason() is None:
-        await workflow.get_external_workflow_handle(info.workflow_id, run_id=info.run_id).cancel()
-        await asyncio.Future()  # until the request comes round
-    raise asyncio.CancelledError
+        with contextlib.suppress(asyncio.CancelledError):  # the request comes round
+            await workflow.get_external_workflow_handle(info.workflow_id, run_id=info.run_id).cancel()
+            await asyncio.Future()
 
 
 def workflow_for(
