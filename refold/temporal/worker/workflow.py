@@ -90,6 +90,7 @@ class SkillWorkflow(TaskHandlers):
         self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
         self._open: dict[str, tuple[Want, asyncio.Future[Any]]] = {}  # not wanted any more, and has not ended
         self._told = dict.fromkeys(start.left, True)  # parts, and whether they know that they report their end
+        self._started: set[str] = set()  # parts, in this run
         self._reports_end = start.reports_end
         self._ends_last = start.ends_last
         self._end_reported = False
@@ -357,6 +358,7 @@ class SkillWorkflow(TaskHandlers):
                 recovery=self.recovery,
                 ledger=short.ledger if recorded else None,
                 local=local,
+                started=self._started.add,
             )
             future = begin(want, self._now, how)
         self._going[key] = (want, future)
@@ -455,8 +457,18 @@ class SkillWorkflow(TaskHandlers):
         for want, _ in list(self._going.values()):
             if isinstance(want, Perform) and _is_part(want) and want.invocation_id not in self._told:
                 self._told[want.invocation_id] = False
-                signal = workflow.get_external_workflow_handle(want.invocation_id).signal("report_end", True)
-                asyncio.ensure_future(signal).add_done_callback(partial(self._told_part, want.invocation_id))
+                telling = asyncio.ensure_future(self._tell(want.invocation_id))
+                telling.add_done_callback(partial(self._told_part, want.invocation_id))
+
+    async def _tell(self, id: str) -> None:
+        part, early = workflow.get_external_workflow_handle(id), id not in self._started
+        try:
+            await part.signal("report_end", True)
+        except ApplicationError:
+            if not early:
+                raise
+            await workflow.wait_condition(lambda: id in self._started)  # the signal overtook the start
+            await part.signal("report_end", True)
 
     def _told_part(self, id: str, telling: asyncio.Future[None]) -> None:
         if telling.cancelled():
@@ -465,7 +477,7 @@ class SkillWorkflow(TaskHandlers):
             self._told[id] = True
             self._reconcile()
         else:
-            del self._told[id]  # it has not started yet, or has ended: its question or its outcome is on its way
+            del self._told[id]  # it has ended: its outcome is on its way
 
     def _part_ended(self, ended: PartEnded) -> None:
         self._short.hold(lambda: self._take_end(ended))

@@ -10,8 +10,30 @@ from tests.temporal.worker.activated import (
     Activated,
     cancel_requested,
     delivered,
+    part_started,
     signaled,
+    updated,
 )
+
+REPORT_END = "signal_external_workflow_execution report_end"
+
+
+async def test_a_part_that_had_not_started_is_told_again() -> None:
+    """
+    The request to report its end overtakes the part's start: it is sent again once the part has started, and the seal
+    waits for no more than that.
+    """
+    task = Activated(part_skills.MiddleWorkflow, "whole")
+    start = TaskStart(message=UserMessage(content=Content.from_text("go")))
+
+    task.begin(start.model_dump(mode="json"))
+    asked = task.act(updated("seal", None))
+    overtook = task.act(delivered(1, failure="no such workflow"))
+    started = task.act(part_started(1))
+    told = task.act(delivered(2))
+
+    assert [asked[-1], overtook, started] == [REPORT_END, [], [REPORT_END]]
+    assert told == ["continue_as_new_workflow_execution"]
 
 
 async def test_a_canceled_part_reports_its_end_though_it_was_asked_late() -> None:
