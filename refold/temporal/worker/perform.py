@@ -6,6 +6,7 @@ Each start returns a future, and each finished future becomes one event.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -106,6 +107,7 @@ class How:
         recovery: The skill's own timeouts; None takes the worker's.
         ledger: The id of the ledger that holds its outcome, if it takes the short way, or has gone over from it.
         local: It is performed within the workflow task; its future then holds a `Brought`.
+        started: Called with its id once the server has started it, if it is a part.
     """
 
     part: Part = field(default_factory=Part)
@@ -113,6 +115,7 @@ class How:
     recovery: profile.Profile | None = None
     ledger: str | None = None
     local: bool = False
+    started: Callable[[str], None] = lambda _: None
 
 
 def begin(want: Want, task: Snapshot, how: How) -> asyncio.Future[Any]:
@@ -183,7 +186,7 @@ def _effect(want: Perform, task: Snapshot, how: How) -> asyncio.Future[Any]:
                 context=task.context,
             )
             shown = at_start(command.skill, workflow.now())
-            return _child(want, command.skill, [start], TaskResult, command.queue, shown)
+            return _child(want, command.skill, [start], TaskResult, command.queue, shown, how.started)
         case CallWorkflow():
             return _child(want, command.name, list(command.args), None, command.queue)
         case Sleep():
@@ -295,10 +298,12 @@ def _child(
     result_type: type | None,
     queue: str | None,
     shown: TypedSearchAttributes | None = None,
+    started: Callable[[str], None] = lambda _: None,
 ) -> asyncio.Future[Any]:
     is_part = isinstance(want.command, CallSkill)
-    return asyncio.ensure_future(
-        workflow.execute_child_workflow(
+
+    async def whole() -> Any:
+        child = await workflow.start_child_workflow(
             name,
             args=args,
             id=want.invocation_id,
@@ -311,7 +316,10 @@ def _child(
             cancellation_type=_CANCEL.WAIT_CANCELLATION_REQUESTED if is_part else _CANCEL.WAIT_CANCELLATION_COMPLETED,
             static_summary=f"{name}, for {workflow.info().workflow_id}",
         )
-    )
+        started(want.invocation_id)
+        return await child
+
+    return asyncio.ensure_future(whole())
 
 
 def _worker_loss(timeouts: profile.Profile) -> RetryPolicy:

@@ -91,8 +91,10 @@ class SkillWorkflow(TaskHandlers):
         self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
         self._open: dict[str, tuple[Want, asyncio.Future[Any]]] = {}  # not wanted any more, and has not ended
         self._told = dict.fromkeys(start.left, True)  # parts, and whether they know that they report their end
+        self._started: set[str] = set()  # parts, in this run
         self._reports_end = start.reports_end
         self._ends_last = start.ends_last
+        self._end_reported = False
         self._display = Display(self._base, later=start.later)
         self._short = Stretches(Ways(self.skill).takes, self._reconcile, self._settled_local, self._stop_with)
         self._room = Room(lambda: self._short.hold(self._reconcile))
@@ -168,8 +170,7 @@ class SkillWorkflow(TaskHandlers):
                 if self._error is not None:
                     break
                 if finished(self._now):
-                    if self._reports_end:
-                        await self._report_end()
+                    await self._report_end()
                     break
                 self._go_on()
             except asyncio.CancelledError:
@@ -365,6 +366,7 @@ class SkillWorkflow(TaskHandlers):
                 recovery=self.recovery,
                 ledger=short.ledger if recorded else None,
                 local=local,
+                started=self._started.add,
             )
             future = begin(want, self._now, how)
         self._going[key] = (want, future)
@@ -463,8 +465,18 @@ class SkillWorkflow(TaskHandlers):
         for want, _ in list(self._going.values()):
             if isinstance(want, Perform) and _is_part(want) and want.invocation_id not in self._told:
                 self._told[want.invocation_id] = False
-                signal = workflow.get_external_workflow_handle(want.invocation_id).signal("report_end", True)
-                asyncio.ensure_future(signal).add_done_callback(partial(self._told_part, want.invocation_id))
+                telling = asyncio.ensure_future(self._tell(want.invocation_id))
+                telling.add_done_callback(partial(self._told_part, want.invocation_id))
+
+    async def _tell(self, id: str) -> None:
+        part, early = workflow.get_external_workflow_handle(id), id not in self._started
+        try:
+            await part.signal("report_end", True)
+        except ApplicationError:
+            if not early:
+                raise
+            await workflow.wait_condition(lambda: id in self._started)  # the signal overtook the start
+            await part.signal("report_end", True)
 
     def _told_part(self, id: str, telling: asyncio.Future[None]) -> None:
         if telling.cancelled():
@@ -473,7 +485,7 @@ class SkillWorkflow(TaskHandlers):
             self._told[id] = True
             self._reconcile()
         else:
-            del self._told[id]  # it has not started yet, or has ended: its question or its outcome is on its way
+            del self._told[id]  # it has ended: its outcome is on its way
 
     def _part_ended(self, ended: PartEnded) -> None:
         self._short.hold(lambda: self._take_end(ended))
@@ -496,7 +508,7 @@ class SkillWorkflow(TaskHandlers):
 
     async def _report_end(self) -> None:
         parent = workflow.info().parent
-        if parent is None:
+        if parent is None or self._end_reported or not self._reports_end:
             return
         completed = self._now.ending is Ending.COMPLETED
         failed = Failure(kind=FailureKind.PERMANENT, type=self._failed_as(), message=self._now.reason)
@@ -509,6 +521,7 @@ class SkillWorkflow(TaskHandlers):
             await asyncio.wait([self._report])  # two signals could overtake each other
         with contextlib.suppress(ApplicationError):  # a parent that is gone needs to know nothing
             await workflow.get_external_workflow_handle(parent.workflow_id).signal("part_ended", ended)
+        self._end_reported = True
 
     def _go_on(self) -> None:
         """Go on in a new run; or in this one, to its end, where what the new run begins with is too large."""
@@ -572,7 +585,9 @@ class SkillWorkflow(TaskHandlers):
                 return result
             case Ending.CANCELED:
                 workflow.upsert_memo({RESULT_MEMO: result})
-                await _close_as_canceled()
+                await _request_cancel()
+                await self._report_end()  # the task may have asked for it meanwhile
+                raise asyncio.CancelledError
             case _:
                 pass
         raise ApplicationError(self._now.reason, result, type=self._failed_as(), non_retryable=True)
@@ -601,13 +616,13 @@ def _for_people(task: Snapshot) -> tuple[tuple[Wait, ...], tuple[Unresolved, ...
     return task.open_waits, task.unresolved
 
 
-async def _close_as_canceled() -> None:
-    """End as Canceled, which Temporal allows only after a request to cancel the workflow from outside."""
+async def _request_cancel() -> None:
+    """Have the workflow canceled from outside, unless it was: only then does Temporal let it end as Canceled."""
     info = workflow.info()
     if workflow.cancellation_reason() is None:
-        await workflow.get_external_workflow_handle(info.workflow_id, run_id=info.run_id).cancel()
-        await asyncio.Future()  # until the request comes round
-    raise asyncio.CancelledError
+        with contextlib.suppress(asyncio.CancelledError):  # the request comes round
+            await workflow.get_external_workflow_handle(info.workflow_id, run_id=info.run_id).cancel()
+            await asyncio.Future()
 
 
 def workflow_for(
