@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from mcp.server import lowlevel
@@ -367,7 +367,7 @@ class Sessions:
         asked = await request.json()
         if asked["method"] == "initialize":
             self.known += 1
-            info = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {"tools": {}}}
+            info: dict[str, Any] = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {"tools": {}}}
             return self._result(asked, {"protocolVersion": "2025-06-18", **info})
         if request.headers.get("mcp-session-id") != str(self.known):
             return self.refusal

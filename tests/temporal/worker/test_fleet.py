@@ -163,7 +163,7 @@ async def test_a_task_that_nobody_begins_fails_in_the_end(fleet: Fleet, monkeypa
     Not at the first worker that does not know its skill, but once one has seen it for as long as that; it says why.
     """
     monkeypatch.setattr(registry, "UNSERVED_S", 0.5)
-    soon = {"id": f"{fleet.queue}-typo", "task_queue": fleet.queue, "task_timeout": SOON}
+    soon: dict[str, Any] = {"id": f"{fleet.queue}-typo", "task_queue": fleet.queue, "task_timeout": SOON}
     async with fleet.workers(OLD):
         handle = await fleet.client.start_workflow("fleet_typo", "go", **soon)
         with pytest.raises(WorkflowFailureError) as failed:
