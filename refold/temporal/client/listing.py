@@ -36,14 +36,12 @@ async def _listed(connection: Connection, row: WorkflowExecution) -> TaskView | 
     try:
         with of_task(row.id, "describe"):
             description = await connection.client.get_workflow_handle(row.id, run_id=row.run_id).describe()
+        try:
+            return await views.view_of(connection, description)
+        except (StorageError, CodecError, NewerFormat) as error:
+            return views.unanswered(description, str(error))  # it must not hide the others
     except TaskNotFound:
         return None  # it went between the list and the look
-    try:
-        return await views.view_of(connection, description)
-    except TaskNotFound:
-        return None
-    except (StorageError, CodecError, NewerFormat) as error:
-        return views.unanswered(description, str(error))  # it must not hide the others
 
 
 async def find(connection: Connection, wanted: TaskFilter, *, after: Place | None, limit: int) -> Sequence[Listed]:
