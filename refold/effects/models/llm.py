@@ -6,6 +6,7 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from refold.conversation import LlmOutcome
 from refold.core.commands import CallLlm
+from refold.core.content import Content
 from refold.core.values import encodable
 from refold.effects.failures.network import permanent
 from refold.effects.failures.verdicts import Verdict
@@ -52,7 +53,7 @@ async def ask(command: CallLlm, models: Models, *, key: str, show: Show | None =
 
 def _messages(command: CallLlm, misfit: Misfit | None = None) -> list[ModelRequest]:
     """The prompt as instructions and the input as the user's message; without input, the prompt is that message."""
-    said = command.prompt if command.input is None else user_content(command.input)
+    said = user_content(Content.from_text(command.prompt) if command.input is None else command.input)
     parts = [UserPromptPart(said), *([complaint_of(misfit)] if misfit is not None else [])]
     instructions = command.prompt if command.input is not None and command.prompt else None
     return [ModelRequest(parts=parts, instructions=instructions)]

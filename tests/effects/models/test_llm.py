@@ -89,6 +89,18 @@ async def test_a_prompt_alone_is_what_the_user_says(bench: Bench, openai: OpenAI
     assert openai.requests[0].body["messages"] == [{"role": "user", "content": "Say hello."}]
 
 
+@pytest.mark.parametrize(
+    "said", [("Sum up.", " "), ("Sum up.", Content(parts=(Part(text=""), Part(text="\n")))), (" ",)]
+)
+async def test_a_blank_message_is_sent_as_a_note(bench: Bench, openai: OpenAIServer, said: Any) -> None:
+    """
+    Providers refuse a text without a word.
+    """
+    await bench.llm(Cmd.llm("a", *said, model=MODEL))
+
+    assert openai.requests[0].body["messages"][-1] == {"role": "user", "content": "(an empty message)"}
+
+
 async def test_content_of_several_kinds(bench: Bench, openai: OpenAIServer) -> None:
     """
     Data goes as JSON text, an image by its address or its bytes.

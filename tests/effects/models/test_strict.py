@@ -79,6 +79,15 @@ def came(id: str, value: Any = "found") -> ToolReturn:
 
 
 LONG = "call_" + "x" * 60
+THOUGHT: dict[str, Any] = {"thinking": {"content": "Hm.", "signature": "s1", "provider_name": "anthropic"}}
+
+
+def made(*calls: str, text: str = "") -> Reply:
+    """A reply with reasoning and these calls."""
+    aside = (THOUGHT, {"text": len(text)}, *({"call": id} for id in calls))
+    return wish(*calls, text=text).model_copy(update={"aside": aside})
+
+
 CONVERSATIONS: dict[str, list[Said]] = {
     "in another order": [user("x"), wish("1", "2"), came("2"), came("1")],
     "without a result": [user("x"), wish("1", "2"), came("2")],
@@ -94,6 +103,8 @@ CONVERSATIONS: dict[str, list[Said]] = {
     "an empty reply": [user("x"), Reply(), user("y")],
     "a blank reply": [user("x"), Reply(text=" \n"), user("y")],
     "blank text before a call": [user("x"), wish("1", text="\n\n"), came("1")],
+    "blank text between reasoning and a call": [user("x"), made("1", text="\n\n"), came("1")],
+    "blank text beside reasoning": [user("x"), made(text="\n\n"), user("y")],
     "an empty message": [user("")],
     "a reply first": [Reply(text="Hello."), user("x")],
     "a reply last": [user("x"), Reply(text="Hello.")],

@@ -104,7 +104,7 @@ def _answered(reply: Reply | None, after: Sequence[Said], ids: _Ids) -> Iterator
             yield one.model_copy(update={"id": id, "name": fit_name(one.name)})
     for one in after:
         if isinstance(one, UserSaid):
-            yield _note(EMPTY) if _is_blank(one.content) else one
+            yield one
 
 
 def _result(call: ToolCall, returned: dict[str, list[ToolReturn]]) -> ToolReturn:
@@ -155,10 +155,6 @@ def unrepeated(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
 
 def _says_nothing(reply: Reply) -> bool:
     return not (reply.text.strip() or reply.tool_calls or reply.value is not None or reply.aside)
-
-
-def _is_blank(content: Content) -> bool:
-    return all(part.text is not None and not part.text.strip() for part in content.parts)
 
 
 def _note(text: str) -> UserSaid:

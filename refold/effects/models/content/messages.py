@@ -141,7 +141,8 @@ def _response_parts(reply: Reply, system: str | None) -> Iterator[ModelResponseP
         )
         match one:
             case {"text": int(length)}:
-                yield TextPart(reply.text[at : at + length], **extras)
+                if (piece := reply.text[at : at + length]).strip():
+                    yield TextPart(piece, **extras)
                 at += length
             case {"call": str(id)} if id in calls:
                 yield replace(calls[id], **extras)
@@ -176,7 +177,7 @@ def _plain_parts(reply: Reply, calls: Iterable[ToolCallPart]) -> Iterator[ModelR
 def user_content(content: Content) -> str | list[UserContent]:
     """A user's content in pydantic-ai's form."""
     if all(part.text is not None for part in content.parts):
-        return content.text
+        return content.text if content.text.strip() else EMPTY
     return [_piece(part) for part in content.parts]
 
 
