@@ -105,7 +105,7 @@ def _answer(want: Expected, response: ModelResponse, asked: Asked, names: Mappin
             "tool_calls": (),
             "value": value,
             "stop": "end",
-            "aside": tuple(one for one in reply.aside if as_call or "text" not in one),
+            "aside": tuple(one for one in reply.aside if "call" not in one and (as_call or "text" not in one)),
         }
     )
 

@@ -211,6 +211,37 @@ def test_what_another_provider_made_for_itself_is_left_out() -> None:
     assert [one.kind for one in messages_of([*as_said("Hi."), only_reasoning], "", system="anthropic")] == ["request"]
 
 
+THOUGHT = ThinkingPart("Hm.", signature="s1", provider_name="p")
+CALLS = [ToolCallPart(name, {}, tool_call_id=f"c{name}", id=f"f{name}", provider_name="p") for name in "ab"]
+MINE = ToolCall(id="mine", name="mine")
+LONGER = "Call (a number that is withheld), please."
+
+
+@pytest.mark.parametrize(
+    ("kept", "added", "text", "sent"),
+    [
+        pytest.param([], [], LONGER, [TextPart(LONGER)], id="a text"),
+        pytest.param([0, 1], [], LONGER, [THOUGHT, TextPart(LONGER), *CALLS], id="a text before calls"),
+        pytest.param([1], [], "Call 555.", [THOUGHT, TextPart("Call 555."), CALLS[1]], id="a call less"),
+        pytest.param([0, 1], [], "", [THOUGHT, *CALLS], id="no text"),
+        pytest.param(
+            [0], [MINE], "", [THOUGHT, CALLS[0], ToolCallPart("mine", {}, tool_call_id="mine")], id="a call more"
+        ),
+    ],
+)
+def test_a_reply_that_was_changed_goes_back_as_it_is_now(
+    kept: list[int], added: list[ToolCall], text: str, sent: list[ModelResponsePart]
+) -> None:
+    """
+    Its whole text and its calls, each once; reasoning goes back only with the results of tools.
+    """
+    parts: list[ModelResponsePart] = [THOUGHT, TextPart("Call 555.", id="t1", provider_name="p"), *CALLS]
+    _, calls, aside = reply_parts(ModelResponse(parts=parts))
+    reply = Reply(text=text, tool_calls=(*(calls[at] for at in kept), *added), aside=aside)
+
+    assert messages_of([reply], "")[1].parts == sent
+
+
 async def test_tool_calls_are_streamed(bench: Bench, openai: OpenAIServer) -> None:
     """
     The tool's name and its arguments as they come, beside the text.

@@ -82,10 +82,10 @@ LONG = "call_" + "x" * 60
 THOUGHT: dict[str, Any] = {"thinking": {"content": "Hm.", "signature": "s1", "provider_name": "anthropic"}}
 
 
-def made(*calls: str, text: str = "") -> Reply:
-    """A reply with reasoning and these calls."""
+def made(*calls: str, text: str = "", **now: Any) -> Reply:
+    """A reply with reasoning and these calls, as middleware has left it."""
     aside = (THOUGHT, {"text": len(text)}, *({"call": id} for id in calls))
-    return wish(*calls, text=text).model_copy(update={"aside": aside})
+    return wish(*calls, text=text).model_copy(update={"aside": aside, **now})
 
 
 CONVERSATIONS: dict[str, list[Said]] = {
@@ -105,6 +105,9 @@ CONVERSATIONS: dict[str, list[Said]] = {
     "blank text before a call": [user("x"), wish("1", text="\n\n"), came("1")],
     "blank text between reasoning and a call": [user("x"), made("1", text="\n\n"), came("1")],
     "blank text beside reasoning": [user("x"), made(text="\n\n"), user("y")],
+    "a call that was dropped": [user("x"), made("1", "2", tool_calls=wish("2").tool_calls), came("2")],
+    "a call that was added": [user("x"), made("1", tool_calls=wish("1", "2").tool_calls), came("1"), came("2")],
+    "all calls were dropped": [user("x"), made("1", text="x", tool_calls=()), user("y")],
     "an empty message": [user("")],
     "a reply first": [Reply(text="Hello."), user("x")],
     "a reply last": [user("x"), Reply(text="Hello.")],

@@ -19,7 +19,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
+
+from pydantic import JsonValue
 
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid
 from refold.core.content import Content
@@ -119,9 +121,24 @@ def _sent_reply(reply: Reply, ids: Sequence[str]) -> Reply:
         call.model_copy(update={"id": id, "name": fit_name(call.name)})
         for call, id in zip(reply.tool_calls, ids, strict=True)
     )
-    left = list(ids)
-    aside = tuple({**one, "call": left.pop(0)} if "call" in one and left else one for one in reply.aside)
+    left = iter(ids)
+    aside = tuple({**one, "call": next(left)} if "call" in one else one for one in _aside_now(reply))
     return reply.model_copy(update={"tool_calls": calls, "aside": aside})
+
+
+def _aside_now(reply: Reply) -> Sequence[dict[str, JsonValue]]:
+    """What a reply's provider requires back, if the reply is what it was.
+
+    Of a reply that middleware has changed, reasoning is left, and only before calls, where some providers require it.
+    """
+    chars = sum(cast(int, one["text"]) for one in reply.aside if "text" in one)
+    known = {str(one["call"]): one for one in reply.aside if "call" in one}
+    if not reply.aside or (chars == len(reply.text) and [*known] == [call.id for call in reply.tool_calls]):
+        return reply.aside
+    if not reply.tool_calls:
+        return ()
+    thinking = [one for one in reply.aside if "thinking" in one]
+    return *thinking, {"text": len(reply.text)}, *(known.get(one.id, {"call": one.id}) for one in reply.tool_calls)
 
 
 class _Ids:
