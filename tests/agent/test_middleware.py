@@ -29,7 +29,8 @@ from refold.agent import (
 )
 from refold.agent.middleware import Wrapped
 from refold.agent.steps import ModelReplied
-from refold.core.chat import Reply, ToolCall, UserSaid
+from refold.conversation import LlmOutcome
+from refold.core.chat import Reply, ToolCall, Usage, UserSaid
 from refold.core.commands import AskApproval, CallChat, CallTool
 from refold.middleware import ActivityTurn
 from refold.testing import approve, calls, deny, permanent, play, reply, transient
@@ -339,6 +340,53 @@ def test_a_cache_of_replies_in_another_form() -> None:
     story = play(shop(middleware=[Cache(models=True)], loop=[both]), "go", answers={"model": ["Yes.", True]})
 
     assert story.said == ("Yes. True",)
+
+
+@pytest.mark.parametrize(
+    ("answer", "again"),
+    [
+        pytest.param(
+            Reply(text="Yes.", model="openai:gpt-4o", usage=Usage(input_tokens=9, usd=1.0)),
+            Reply(text="Yes.", usage=Usage(requests=0)),
+            id="in a conversation",
+        ),
+        pytest.param(
+            LlmOutcome(value="Yes.", model="openai:gpt-4o", usage=Usage(input_tokens=9, usd=1.0)),
+            LlmOutcome(value="Yes."),
+            id="outside of one",
+        ),
+    ],
+)
+async def test_what_a_worker_has_cached_is_not_paid_for_again(answer: Any, again: Any) -> None:
+    """
+    It has no model and no usage, so that neither a budget nor the task's cost counts it.
+    """
+    cache = Cache(models=True, scope="activity")
+    turn = ActivityTurn(command={"prompt": "Right?"}, task_id="T", invocation_id="T/1.1", attempt=1)
+
+    async def perform(turn: ActivityTurn) -> Any:
+        return answer
+
+    assert [await cache.around(turn, perform) for _ in range(2)] == [answer, again]
+
+
+async def test_a_worker_caches_a_servers_tool() -> None:
+    """
+    By the name that the model uses, whichever definition of it the task has seen.
+    """
+    cache = Cache(tools=["files__search"], scope="activity")
+    made: list[str] = []
+
+    async def perform(turn: ActivityTurn) -> str:
+        made.append(turn.command.name)
+        return "found"
+
+    for name in ("files.search@5f0c", "files.search@5f0c", "files.search@77aa", "files.list@5f0c", "files.list@5f0c"):
+        command = CallTool(id="find", name=name)
+        turn = ActivityTurn(command=command, task_id="T", invocation_id="T/1.1", attempt=1)
+        assert await cache.around(turn, perform) == "found"
+
+    assert made == ["files.search@5f0c", "files.search@77aa", "files.list@5f0c", "files.list@5f0c"]
 
 
 def test_a_guardrail_blocks() -> None:

@@ -13,8 +13,9 @@ from pydantic_core import to_jsonable_python
 
 from refold.agent.middleware import Proceed, Scope, Simple
 from refold.agent.steps import ModelTurn, ToolTurn
-from refold.core.chat import Reply, Said, ToolReturn, UserSaid
+from refold.core.chat import Reply, Said, ToolReturn, Usage, UserSaid
 from refold.core.schema import schema_of
+from refold.core.values import Value
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,25 @@ class Cache(Simple):
     async def _in_worker(self, turn: Any, proceed: Proceed) -> Any:
         command = turn.command
         name = getattr(command, "name", None)
-        if name is not None and name not in self.tools:
+        if name is not None and name not in self.tools and _as_offered(name) not in self.tools:
             return await proceed(turn)
         key = _hash([turn.owner, to_jsonable_python(command)])
         if key in self._shared:
             return self._shared[key]
         result = await proceed(turn)
-        _keep(self._shared, key, result, self.size)
+        _keep(self._shared, key, _unpaid(result) if name is None else result, self.size)
         return result
+
+
+def _as_offered(name: str) -> str:
+    """The name by which a model calls a server's tool, which the command names as `server.tool@pin`."""
+    return name.partition("@")[0].replace(".", "__", 1)
+
+
+def _unpaid(answer: Any) -> Any:
+    """A model's answer as one that no model was asked for."""
+    usage = Usage(requests=0) if isinstance(answer, Reply) else None
+    return answer.model_copy(update={"model": "", "usage": usage}) if isinstance(answer, Value) else answer
 
 
 def _keep(kept: dict[str, Any], key: str, value: Any, size: int) -> None:
