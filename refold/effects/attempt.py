@@ -25,6 +25,7 @@ from refold.core.schema import problems
 from refold.core.values import Value, encodable
 from refold.effects.failures.classify import classify
 from refold.effects.failures.contained import awaited
+from refold.effects.failures.verdicts import OTHERS_S
 from refold.effects.heartbeat import Heartbeater
 from refold.effects.invocation import Stopped
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
@@ -53,9 +54,6 @@ WANTED_PATIENCE = timedelta(seconds=2)
 
 FREE_PATIENCE = timedelta(milliseconds=500)
 """How long the server may take to let any worker take a task's next step; less than any heartbeat timeout."""
-
-OTHERS_S = 600.0
-"""For how long, in seconds, a command that no worker knows is offered to other workers before it fails."""
 
 OTHERS_PAUSE = timedelta(seconds=1)
 """The pause before Temporal offers an activity that this worker does not know to a worker again."""

@@ -15,7 +15,8 @@ from refold.core.commands import Notify
 from refold.core.retry_policy import FailureKind
 from refold.effects import TryLater
 from refold.effects.activities import Effects
-from refold.effects.attempt import OTHERS_PAUSE, OTHERS_S
+from refold.effects.attempt import OTHERS_PAUSE
+from refold.effects.failures.verdicts import OTHERS_S
 from refold.effects.notify import Reminder
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in, name_of
 

@@ -9,6 +9,9 @@ from pydantic import JsonValue
 
 from refold.core.retry_policy import Failure, FailureKind
 
+OTHERS_S = 600.0
+"""For how long, in seconds, a command that no worker knows is offered to other workers before it fails."""
+
 
 class Verdict(Exception):
     """The base of `TryLater` and `Never`, which carry a classified failure.

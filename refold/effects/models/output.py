@@ -24,7 +24,7 @@ from refold.core.codec import misfit
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import Schema
 from refold.core.values import encodable
-from refold.effects.failures.verdicts import Verdict
+from refold.effects.failures.verdicts import OTHERS_S, Verdict
 from refold.effects.models.content.fitting import fit_schema
 
 WRAPPED = "response"
@@ -116,7 +116,8 @@ def expected(schema: Schema, settings: Mapping[str, JsonValue]) -> Expected:
     try:
         found = json_schema(schema)
     except LookupError as error:
-        failure = Failure(kind=FailureKind.PERMANENT, type="configuration", message=str(error.args[0]))
+        said = str(error.args[0])
+        failure = Failure(kind=FailureKind.PERMANENT, type="configuration", message=said, again_s=OTHERS_S)
         raise Verdict(failure) from None
     named = schema.rpartition(":")[2] if isinstance(schema, str) else str(found.get("title", "answer"))
     name = re.sub(r"[^\w-]+", "_", named)[:64]

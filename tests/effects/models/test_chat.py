@@ -17,6 +17,7 @@ from refold.core.chat import EMPTY, Prior, Reply, Thread, ToolCall, ToolOffer, T
 from refold.core.commands import CallChat
 from refold.core.retry_policy import FailureKind
 from refold.effects.activities import Effects
+from refold.effects.failures.verdicts import OTHERS_S
 from refold.effects.models.content.messages import messages_of, reply_parts
 from refold.effects.models.tail import CallTail, TokenTail
 from tests.effects.conftest import Bench, failure_in
@@ -121,11 +122,13 @@ async def test_a_second_misfit_is_final(bench: Bench, openai: OpenAIServer) -> N
 
 async def test_a_tool_that_nobody_registered(bench: Bench, openai: OpenAIServer) -> None:
     """
-    By name alone it cannot be offered; in full it can, wherever it is called.
+    By name alone it cannot be offered, and the call is left to workers of another release; in full it can, wherever it
+    is called.
     """
     with pytest.raises(ApplicationError, match="this worker has none of that name; it has: weather") as caught:
         await chat(bench, "x", tools=["fly"])
-    assert failure_in(caught.value).kind is FailureKind.PERMANENT
+    failure = failure_in(caught.value)
+    assert (failure.kind, failure.again_s) == (FailureKind.PERMANENT, OTHERS_S)
 
     offer = ToolOffer(name="fly", description="Fly.", parameters={"type": "object", "properties": {}})
     openai.say("fly()")

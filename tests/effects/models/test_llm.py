@@ -15,6 +15,7 @@ from refold.core.chat import Usage
 from refold.core.content import Content, Part
 from refold.core.retry_policy import FailureKind
 from refold.effects.activities import Effects
+from refold.effects.failures.verdicts import OTHERS_S
 from refold.effects.http.keys import wire_key
 from refold.effects.models.tail import TokenTail
 from tests.effects.conftest import INVOCATION, Bench, failure_in
@@ -312,10 +313,11 @@ async def test_a_model_that_cannot_be_used(
 
 async def test_a_type_whose_module_is_not_loaded(bench: Bench) -> None:
     """
-    The worker says which type it does not know.
+    The worker says which type it does not know, and the call is left to workers of another release.
     """
-    with pytest.raises(ApplicationError, match="nowhere:Order"):
+    with pytest.raises(ApplicationError, match="nowhere:Order") as caught:
         await bench.llm(Cmd.llm("a", "x", "y", expect="nowhere:Order"))
+    assert failure_in(caught.value).again_s == OTHERS_S
 
 
 async def test_a_server_without_a_key(bench: Bench, openai: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
