@@ -46,11 +46,11 @@ class Checkpoint(Value):
 
 
 def checkpoint_of(agent: Skill, task: Snapshot) -> Checkpoint | None:
-    """The checkpoint of a task; None if the task is within a step, waits, or has ended."""
+    """The checkpoint of a task; None if the task is within a step, waits, is blocked, or has ended."""
     record: Any = task.state
     awaits: list[Any] = record.get("awaits", []) if isinstance(record, dict) else []
     entered = len(awaits) == 1 and not any(id not in task.pending for id in awaits[0]["ids"])
-    if task.ended or task.waits or not entered:
+    if task.ended or task.waits or not entered or any(one.blocked for one in task.pending.values()):
         return None
     state = record["args"].get("state", {})
     position = state.get("position", "start")
@@ -109,6 +109,8 @@ async def next_checkpoint(
         task = resumed(agent, at) if isinstance(at, Checkpoint) else at
     while not (task.ended or task.waits or finished(task)):
         going = list(wanted(task).values())
+        if not going:
+            return task  # an operator decides
         effect = next((one for one in going if isinstance(one, Perform)), None)
         if effect is not None:
             event, when = await perform(effect), now()

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from refold import InputRejected
+from refold import InputRejected, TaskState
 from refold.agent import Checkpoint, checkpoint_of, next_checkpoint, resumed
 from refold.core.chat import Reply, ToolCall
 from refold.core.commands import CallChat, CallTool
-from refold.core.events import ChatResult, Event, ToolResult
+from refold.core.events import ChatResult, CommandFailed, Event, ToolResult
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform
+from refold.core.retry_policy import Failure, FailureKind
 from refold.testing import calls, play
 from tests.agent.shop import TOOLS, shop
 
@@ -72,6 +73,26 @@ async def test_a_question_comes_before_a_checkpoint() -> None:
     assert isinstance(at, Snapshot)
     assert [wait.slot for wait in at.waits] == ["buy"]
     assert checkpoint_of(agent, at) is None
+
+
+async def test_a_task_that_waits_for_an_operator_is_no_checkpoint() -> None:
+    """
+    Nobody knows whether it was bought: the task is returned as it is, also if it is to continue all the same.
+    """
+
+    class Doubtful(World):
+        async def perform(self, asked: Perform) -> Event:
+            if asked.command.id != "buy":
+                return await super().perform(asked)
+            failure = Failure(kind=FailureKind.UNKNOWN, type="outcome_unknown", message="It is not known.")
+            return CommandFailed(id="buy", invocation_id=asked.invocation_id, failure=failure)
+
+    agent, world = shop(), Doubtful(wish("buy"))
+    at = await next_checkpoint(agent, "Buy!", world.perform)
+    for _ in range(2):
+        at = await next_checkpoint(agent, at, world.perform)
+        assert isinstance(at, Snapshot)
+        assert at.lifecycle is TaskState.BLOCKED
 
 
 async def test_what_does_not_fit_is_refused() -> None:
