@@ -538,15 +538,16 @@ def test_a_window_shows_the_newest_turns() -> None:
 
 def test_a_window_shows_all_that_is_new() -> None:
     """
-    Two new messages, such as a tool's result and what is left of the budget, are both shown, with the result's call.
+    Also the question, however much is said beside the results of tools, such as what is left of the budget.
     """
-    answers = {"model": [calls("price", item="a"), "1"]}
-    agent = shop(middleware=[Budget(model_calls=5, tell=True), Window(1)])
-    story = play(agent, "one", answers=answers, tools=TOOLS)
+    answers = {"model": ["0", calls("price", item="a"), calls("price", item="b"), "1"]}
+    agent = shop(middleware=[Budget(model_calls=5, tell=True), Window(1)], turns=2)
+    story = play(agent, "zero", "one", answers=answers, tools=TOOLS)
     said = story.snapshot.threads["main"].said
+    begun = ["user", "user", "reply", "user", "user", "reply"]
 
-    assert [one.kind for one in said] == ["user", "user", "reply", "return", "user", "reply"]
-    assert [one.since for one in story.asked if isinstance(one, CallChat)] == [0, 1]
+    assert [one.kind for one in said] == [*begun, "return", "user", "reply", "return", "user", "reply"]
+    assert [one.since for one in story.asked if isinstance(one, CallChat)] == [0, 3, 3, 3]
 
 
 def test_a_failure_passes_through() -> None:

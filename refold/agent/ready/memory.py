@@ -140,5 +140,7 @@ class Window(Simple):
 
 def _first_shown(said: list[Said], turns: int) -> int:
     """The newest turn to begin at so that enough turns remain: a tool's result is never shown without its call."""
-    begins = [place for place, one in enumerate(said) if isinstance(one, UserSaid) and len(said) - place >= turns]
+    answered = [0, *(place for place, one in enumerate(said, 1) if isinstance(one, Reply))]
+    # What is said beside the results of tools does not begin a turn: the question that they are for would be hidden.
+    begins = [place for place in answered if len(said) - place >= turns and isinstance(said[place], UserSaid)]
     return begins[-1] if begins else 0
