@@ -196,7 +196,7 @@ def skill_tool(
 
     Raises:
         ValueError: The effect policy is unknown, the timeout is not a positive number of seconds, the budget does not
-            fit, or the skill is no agent and has a budget.
+            fit, the skill is no agent and has a budget, or the skill's input is no object.
     """
     if timeout_s is not None and not 0 < timeout_s < math.inf:
         raise ValueError(f"timeout_s={timeout_s!r}: give a positive number of seconds, or None to wait for ever")
@@ -233,7 +233,12 @@ def _parameters(skill: Skill) -> dict[str, JsonValue]:
     if skill.options.input is None:
         message: JsonValue = {"type": "string", "description": "What it is asked, with all that it needs to know."}
         return {"type": "object", "properties": {"message": message}, "required": ["message"]}
-    return adapter(skill.options.input).json_schema()
+    schema = adapter(skill.options.input).json_schema()
+    kind = schema.get("type", "object")  # without a type it is one of several, or a reference
+    if kind != "object":
+        id = skill.options.card.id
+        raise ValueError(f"the input of skill {id!r} is of type {kind!r}; a model gives an object, so take a class")
+    return schema
 
 
 def tools_of(given: Any, brought: Iterable[Any] = ()) -> tuple[dict[str, AgentTool], list[str], list[str]]:

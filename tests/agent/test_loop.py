@@ -296,6 +296,13 @@ def asks() -> AgentTool:
     return skill_tool(Agent("clerk"))
 
 
+@flow_skill(id="total", input=list[int], description="Adds numbers up.")
+class Total:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, numbers: list[int]) -> Transition:
+        return ctx.complete(str(sum(numbers)))
+
+
 @tool(effect="at_most_once")
 def mix(tint: Any = object) -> None:
     """Nobody can write its default."""
@@ -305,6 +312,7 @@ def mix(tint: Any = object) -> None:
     ("options", "said"),
     [
         pytest.param({"tools": [print]}, "declare it with @tool(effect=...)", id="no tool"),
+        pytest.param({"tools": [Total]}, "input of skill 'total' is of type 'array'", id="no object"),
         pytest.param({"tools": [price, price]}, "two are named 'price'", id="twice"),
         pytest.param({"tools": ["a b"]}, "a tool's name has letters", id="name"),
         pytest.param({"gates": ["sell"]}, "there is no tool 'sell'; there are: price, stock, buy", id="gate"),
