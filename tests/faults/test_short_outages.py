@@ -68,7 +68,9 @@ def receipts(request: pytest.FixtureRequest, tmp_path: Path, queue: str) -> str:
     return found.another(queue.replace("-", "_"))
 
 
-async def arrived(engine: TemporalEngine, task_id: str, ledger: Ledger, *, twice: int = 1) -> list[Entry]:
+async def arrived(
+    engine: TemporalEngine, task_id: str, ledger: Ledger, *, twice: int = 1, steps: int = STEPS
+) -> list[Entry]:
     """Wait for the end of a walk: each step was made once, and at most so many looks taken twice."""
     done = await settled(engine, task_id)
     entries = await collected(engine.journal(task_id))
@@ -76,10 +78,10 @@ async def arrived(engine: TemporalEngine, task_id: str, ledger: Ledger, *, twice
     repeated = {what: times for what, times in noted.items() if times > 1}
 
     assert (done.status, done.messages[-1].text) == (Status.COMPLETED, "there")
-    assert len(noted) == 2 * STEPS
+    assert len(noted) == 2 * steps
     assert [what for what in repeated if what.startswith("tread")] == []
     assert len(repeated) <= twice, repeated
-    assert [entry.seq for entry in entries] == list(range(1, 2 * STEPS + 2))
+    assert [entry.seq for entry in entries] == list(range(1, 2 * steps + 2))
     return entries
 
 
@@ -243,12 +245,13 @@ async def test_a_database_that_is_stopped(
     workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path
 ) -> None:
     """
-    PostgreSQL crashes and comes back, then the worker is killed.
+    PostgreSQL crashes and comes back, then the worker is killed. The walk is longer than PostgreSQL takes to stop.
     """
+    steps = 10 * STEPS
     with postgres() as own:
         workers.env["REFOLD_LEDGER"] = own.url
         worker = await workers.start(queue, modules=SERVED)
-        view = await engine.start("short_walk", FAR)
+        view = await engine.start("short_walk", Content.from_data({"steps": steps}))
         await ledger.until("tread 3")
         own.stop()
         await until(_written(worker.log), lambda log: "ledger_awaited" in log or "receipt_owed" in log)
@@ -257,7 +260,7 @@ async def test_a_database_that_is_stopped(
         await worker.kill()
         await workers.start(queue, modules=SERVED)
 
-        await arrived(engine, view.task_id, ledger)
+        await arrived(engine, view.task_id, ledger, steps=steps)
 
 
 async def test_a_server_that_is_killed(queue: str, ledger: Ledger, values: Path, tmp_path: Path) -> None:
