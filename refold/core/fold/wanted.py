@@ -90,20 +90,17 @@ def wanted(snapshot: Snapshot, known: Known | None = None) -> dict[str, Want]:
     for wait in snapshot.waits:
         wants |= _alarms(wait)
     settled = {event.invocation_id for event in snapshot.held if isinstance(event, CommandFailed)}
-    before, now = known or {}, Known()
+    known = Known() if known is None else known
     for id, pending in snapshot.pending.items():
-        kept = before.get(id)
+        kept = known.get(id)
         if kept is None or kept[0] is not pending:
             kept = pending, dict(_of_command(snapshot, id, pending))
             if snapshot.fork is None and not isinstance(pending.command, CallChat):  # these depend on more of the task
-                now[id] = kept
-        else:
-            now[id] = kept
+                known[id] = kept
         if id not in settled:
             wants |= kept[1]
-    if known is not None:
-        known.clear()
-        known.update(now)
+    for id in known.keys() - snapshot.pending.keys():
+        del known[id]
     return wants
 
 
