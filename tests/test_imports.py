@@ -108,6 +108,8 @@ EFFECTS_IMPORTERS = {
     "refold.temporal.recorded.recorder",
     # The span of an effect, which the effect adds to.
     "refold.temporal.tracing",
+    # Gives a task what the activity brings that performs its effects within a workflow task.
+    "refold.temporal.worker.short.joined",
     # What an operator does with receipts needs the ledger's database alone.
     "refold.cli.verbs.ledger",
     "refold.cli.verbs.memory",
@@ -126,7 +128,7 @@ TEMPORAL_IMPORTERS = {"refold.testing.crash_worker", "refold.testing.replay"}
 # Who may import a package from outside; a package that is not named here is open to all but the core.
 OUTSIDE_IMPORTERS = {
     "temporalio": re.compile(
-        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking|callbacks|short\.local)"
+        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking|callbacks|short\.(local|stretch|within))"
         r"|refold\.testing\.(crash_worker|replay)"
     ),
     "a2a": re.compile(r"refold\.a2a(\..+)?"),

@@ -8,6 +8,7 @@
 | `tool.SERVER.NAME` | the same, for an MCP server                                 | JSON         |
 | `refold.notify`    | `Notify`                                                    | nothing      |
 | `refold.ledger`    | nothing                                                     | the ledger's id |
+| `refold.stretch`   | the token of a run in this process                          | what effects brought |
 | any other name     | anything                                                    | is left to a worker that knows it |
 
 The owner is sent only where it matters: for a business key of the owner's own, to a model call that counts towards the
@@ -15,7 +16,8 @@ owner's day, and to a skill with middleware, which may keep results. So most cal
 histories do not name the owner again.
 
 `refold.llm`, `refold.chat` and `tool.NAME` may have one argument more: the id of the ledger that their outcome is
-recorded in (`refold.effects.short`). Their result is then a `Brought`, where they are local activities.
+recorded in (`refold.effects.short`). Their result is then a `Brought`, where they are local activities, or performed by
+`refold.stretch`, which is one.
 
 The decided fence is the fence of the attempt that a person decided to repeat (`details["fence"]` of the failure
 `outcome_unknown`); 0 without a decision. The decision covers that attempt alone: if the outcome of the next attempt is
@@ -26,7 +28,7 @@ The activity's id is the command's InvocationId, and its workflow's id is the ta
 `ApplicationError` that Temporal does not retry, with the classified `Failure` as its one detail: the task retries by
 its own policy, and Temporal retries only after a lost worker.
 
-Of the modules of effects, only this one, `attempt` and `short.local` import Temporal.
+Of the modules of effects, only this one, `attempt`, and those in `short` but `outcomes` import Temporal.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -86,7 +89,9 @@ from refold.effects.models.owner_day import OwnerDay, within_day
 from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.progress import Reports
-from refold.effects.short.local import Local
+from refold.effects.short.local import Local, goes_over
+from refold.effects.short.stretch import RUNS, STRETCH, Record, Stretch
+from refold.effects.short.within import Within
 from refold.effects.threads import TOOL_THREADS, Threads
 from refold.effects.tools import Tool, record_outcome, tools_of
 from refold.effects.tracing import note, note_content
@@ -112,6 +117,9 @@ TASK_PATIENCE_S = (2.0, 10.0, 30.0)
 """The timeouts of the conversation query, in seconds, one for each attempt. A worker without the task in its cache
 replays its whole history first, and the SDK drops a query that arrives while it evicts the task."""
 
+STEPS = 100
+"""The most threads in which the code of tasks runs between effects of one workflow task."""
+
 _TOO_LATE = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
 T = TypeVar("T")
@@ -129,6 +137,7 @@ class _Open:
     conversations: Conversations
     ledger: Ledger | None
     notifier: Notifier
+    steps: ThreadPoolExecutor
 
 
 class Effects:
@@ -143,6 +152,7 @@ class Effects:
         mcp: The MCP servers' tools; None without servers.
         ledger: Holds the receipts of effects; None if no tool needs one.
         activities: The activities that the worker registers.
+        within: Performs them within workflow tasks.
         seal: Encrypts what receipts hold of results and failures; None leaves it readable.
         server: The address of the worker's Temporal server, `host:port`; None if it is not known.
         local_lease_s: The lease of an effect that a local activity performs, in seconds.
@@ -203,17 +213,19 @@ class Effects:
         self._records_open = False
         self._users = 0
         self._closing = AsyncExitStack()
-        own = [_tool_activity(self, tool) for tool in self.tools.values()]
+        by_type = {LLM: _llm_activity(self), CHAT: _chat_activity(self)}
+        by_type |= {TOOL + name: _tool_activity(self, tool) for name, tool in self.tools.items()}
+        other = _other_activity(self)
+        self.within = Within(by_type, other)
         self.activities: list[Callable[..., Any]] = [
-            _llm_activity(self),
-            _chat_activity(self),
+            *by_type.values(),
             _notify_activity(self),
             make_address,
             _ledger_activity(self),
-            *own,
+            _stretch_activity(self),
         ]
         if fallback:
-            self.activities.append(_other_activity(self))
+            self.activities.append(other)
 
     async def __aenter__(self) -> Effects:
         self._users += 1  # several workers of one process may share it
@@ -222,6 +234,8 @@ class Effects:
             self._closing.push_async_callback(http.aclose)
             threads = Threads(self._threads, "refold-tool")
             self._closing.callback(threads.close)
+            steps = ThreadPoolExecutor(STEPS, "refold-step")
+            self._closing.callback(steps.shutdown, wait=False, cancel_futures=True)
             models = ModelCalls(self._model, http)
             self._closing.push_async_callback(models.close)
             if self.mcp is not None:
@@ -238,6 +252,7 @@ class Effects:
                 conversations=Conversations(),
                 ledger=self.ledger,
                 notifier=self._notifier or notifier_from_env(http),
+                steps=steps,
             )
         return self
 
@@ -619,6 +634,19 @@ def _ledger_activity(effects: Effects) -> Callable[..., Awaitable[str]]:
         return await effects.ledger_id()
 
     return ledger
+
+
+def _stretch_activity(effects: Effects) -> Callable[..., Awaitable[list[Record]]]:
+    """A local activity: performs the effects of a task that take the short way, one after the other."""
+
+    @activity.defn(name=STRETCH)
+    async def stretch(token: str) -> list[Record]:
+        run = RUNS.get(token)
+        if run is None:  # the workflow has left the cache, and nobody waits for the outcomes
+            raise goes_over()
+        return await Stretch(run, effects.within.begin, effects.open.steps).records()
+
+    return stretch
 
 
 def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:

@@ -36,11 +36,12 @@ POLL_S = 0.02  # how often a starting server is asked whether it answers
 ATTEMPTS = 3  # another process may take a free port between our look and the server's bind
 LOG_TAIL_CHARS = 2_000
 
-# Without this the dev server dispatches only 20 tasks a second, about 50 ms each.
+# Without these the dev server dispatches only 20 tasks a second, and fires as few timers, about 50 ms each.
 DISPATCH_RATE = "history.transferProcessorMaxPollRPS=2000"
+TIMER_RATE = "history.timerProcessorMaxPollRPS=2000"
 # Without this a timer may fire a second late, and so delay the retry of a lost effect. The default allows for clocks of
 # several machines that differ; here there is one machine.
-TIMER_SHIFT = 'history.timerProcessorMaxTimeShift="100ms"'
+TIMER_SHIFT = 'history.timerProcessorMaxTimeShift="10ms"'
 # Without this the server gives out work in the order in which it came, whoever's it is.
 FAIRNESS = "matching.enableFairness=true"
 TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled=true"
@@ -176,7 +177,7 @@ def _arguments(
     arguments = ["server", "start-dev", "--ip", HOST, "--port", str(port), "--namespace", namespace]
     arguments += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port), "--ui-disable-news-fetch"]
     arguments += ["--log-level", "warn"]
-    for setting in (DISPATCH_RATE, TIMER_SHIFT, FAIRNESS, *([TIME_SKIPPING] if time_skipping else [])):
+    for setting in (DISPATCH_RATE, TIMER_RATE, TIMER_SHIFT, FAIRNESS, *([TIME_SKIPPING] if time_skipping else [])):
         arguments += ["--dynamic-config-value", setting]
     for key, value in settings.items():
         arguments += ["--dynamic-config-value", f"{key}={value}"]

@@ -41,6 +41,7 @@ from temporalio.exceptions import ApplicationError
 
 from refold.core.errors import DefinitionError
 from refold.core.lineage.ids import place
+from refold.effects.short.stretch import STRETCH
 from refold.effects.tracing import TRACED
 from refold.temporal.traced import HEADER, TELL, Moment, tell
 
@@ -237,10 +238,10 @@ class _Activity(worker.ActivityInboundInterceptor):
         self._tracing = tracing
 
     async def execute_activity(self, input: worker.ExecuteActivityInput) -> Any:
-        context = self._tracing.context(input.headers)
-        if context is None:
+        context, info = self._tracing.context(input.headers), activity.info()
+        if context is None or info.activity_type == STRETCH:  # each of its effects has a span of its own
             return await super().execute_activity(input)
-        name, about = _about(activity.info())
+        name, about = _about(info)
         with self._tracing.span(name, about, context=context) as span:
             token = TRACED.set(_Effect(span, self._tracing))
             try:

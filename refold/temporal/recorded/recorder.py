@@ -62,6 +62,7 @@ class Recorder:
         fails: Writes failures.
         payloads: Writes values.
         completion: Makes an empty completion.
+        is_ahead: Whether the task was given outcomes that are not in history yet, and that no mark may cover.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Recorder:
         fails: Fails,
         payloads: Payloads,
         completion: Callable[[], WorkflowActivationCompletion],
+        is_ahead: Callable[[], bool],
     ) -> None:
         self._activate = activate
         self._run = run
@@ -79,6 +81,7 @@ class Recorder:
         self._fails = fails
         self._payloads = payloads
         self._completion = completion
+        self._is_ahead = is_ahead
         self._task: Recorded | None = None
         self._marked = 0  # how many entries have a mark
         self._comparison: Comparison | None = None
@@ -127,7 +130,7 @@ class Recorder:
             command.ClearField("event_group_markers")
         if made:
             self._task = made[0]
-        if self._task is not None and completion.HasField("successful"):
+        if self._task is not None and completion.HasField("successful") and not self._is_ahead():
             self._mark(self._task, completion, write=not act.is_replaying)
         return completion
 

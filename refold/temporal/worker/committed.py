@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -40,6 +40,7 @@ from refold.temporal.recorded.comparing import KINDS
 from refold.temporal.recorded.reading import Reader, Run
 from refold.temporal.recorded.recorder import Recorder
 from refold.temporal.worker.batches import Batches
+from refold.temporal.worker.short.joined import Joined
 from refold.temporal.worker.workflow import SkillWorkflow
 
 if TYPE_CHECKING:
@@ -47,19 +48,25 @@ if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
 try:
-    from temporalio.bridge.proto import workflow_activation, workflow_commands, workflow_completion
+    from temporalio.bridge.proto import activity_result, workflow_activation, workflow_commands, workflow_completion
 
     _READ: tuple[tuple[Any, tuple[str, ...]], ...] = (
         (
             workflow_activation.WorkflowActivation,
             ("jobs", "timestamp", "history_size_bytes", "history_length", "is_replaying", "run_id"),
         ),
-        (workflow_activation.WorkflowActivationJob, ("query_workflow",)),
+        (workflow_activation.WorkflowActivationJob, ("query_workflow", "resolve_activity", "remove_from_cache")),
+        (workflow_activation.ResolveActivity, ("seq", "result", "is_local")),
+        (activity_result.ActivityResolution, ("completed", "failed", "cancelled")),
+        (workflow_commands.WorkflowCommand, ("schedule_local_activity", "request_cancel_local_activity")),
+        (
+            workflow_commands.ScheduleLocalActivity,
+            ("seq", "activity_id", "activity_type", "headers", "arguments"),
+        ),
     )
     _WRITTEN: tuple[tuple[Any, tuple[str, ...]], ...] = (
-        (workflow_activation.WorkflowActivationJob, ("do_update", "remove_from_cache")),
+        (workflow_activation.WorkflowActivationJob, ("do_update",)),
         (workflow_activation.DoUpdate, ("protocol_instance_id",)),
-        (workflow_activation.ResolveActivity, ("is_local",)),
         (workflow_commands.WorkflowCommand, ("user_metadata", "event_group_markers", "update_response", *KINDS)),
         (workflow_commands.ScheduleActivity, ("seq", "activity_id", "activity_type")),
         (workflow_commands.StartChildWorkflowExecution, ("seq", "workflow_id", "workflow_type")),
@@ -92,9 +99,14 @@ class Committed:
 
     def __init__(self, inner: WorkflowInstance, det: WorkflowInstanceDetails, reader: Reader | None) -> None:
         self._inner = inner
-        batches = Batches(inner.activate) if is_task(det) else None
-        self._activate = inner.activate if batches is None else batches.activate
-        self._recorder = None if batches is None or not _RECORDS else _recorder(batches, det, reader)
+        self._activate: Callable[[WorkflowActivation], WorkflowActivationCompletion] = inner.activate
+        self._recorder: Recorder | None = None
+        if is_task(det):
+            fails, payload = _writers(det)
+            joined = Joined(inner.activate, fails, payload)
+            self._activate = activate = Batches(joined.activate).activate
+            if _RECORDS:
+                self._recorder = _recorder(activate, joined, det, reader)
         self._length = 0
         self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
         self._loading = False
@@ -136,23 +148,33 @@ class Committed:
         return getattr(self._inner, name)  # whatever else the SDK asks of an instance, in whichever release
 
 
-def _recorder(batches: Batches, det: WorkflowInstanceDetails, reader: Reader | None) -> Recorder:
-    if reader is not None:
-        reader.attach()
-    run = Run(workflow_id=det.info.workflow_id, run_id=det.info.run_id)
+def _writers(det: WorkflowInstanceDetails) -> tuple[Callable[[Exception, Failure], None], Callable[[Any], Payload]]:
+    """Functions that write failures and values as the workflow's converters do."""
     failures, converter = det.failure_converter_class(), det.payload_converter_factory()
 
     def fails(error: Exception, failure: Failure) -> None:
         failures.to_failure(error, converter, failure)
 
+    def payload(value: Any) -> Payload:
+        return converter.to_payloads([value])[0]
+
+    return fails, payload
+
+
+def _recorder(activate: Any, joined: Joined, det: WorkflowInstanceDetails, reader: Reader | None) -> Recorder:
+    if reader is not None:
+        reader.attach()
+    run = Run(workflow_id=det.info.workflow_id, run_id=det.info.run_id)
+    fails, payload = _writers(det)
+
     def payloads(value: Any) -> Payload | None:
         try:
-            return converter.to_payloads([value])[0]
+            return payload(value)
         except PayloadTooLarge:
             return None
 
     completion = workflow_completion.WorkflowActivationCompletion
-    return Recorder(batches.activate, run, reader, fails, payloads, completion)
+    return Recorder(activate, run, reader, fails, payloads, completion, lambda: joined.is_ahead)
 
 
 _collector = threading.Lock()

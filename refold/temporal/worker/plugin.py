@@ -9,7 +9,7 @@ replayer = Replayer(workflows=[], plugins=[plugin])
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from itertools import count
@@ -19,7 +19,9 @@ from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
+    Interceptor,
     Replayer,
+    Worker,
     WorkerConfig,
     WorkflowReplayResult,
     WorkflowRunner,
@@ -215,6 +217,14 @@ class RefoldPlugin(SimplePlugin):
             config["workflows"] = [*workflows, UnknownSkillWorkflow]
             UnknownSkillWorkflow.known[config["task_queue"]] = tuple(self.skill_ids)
         return config
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        """See the SDK. Effects within workflow tasks pass the interceptors that activities do."""
+        if self._effects is not None:
+            config = worker.config(active_config=True)
+            given = [*worker.client.config(active_config=True)["interceptors"], *config.get("interceptors", ())]
+            self._effects.within.interceptors = [one for one in given if isinstance(one, Interceptor)]
+        await super().run_worker(worker, next)
 
     @asynccontextmanager
     async def run_replayer(

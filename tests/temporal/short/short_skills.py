@@ -87,6 +87,9 @@ class ShortErrand:
                     case "crowd":
                         crowd = [ctx.tool(count, what=f"{rest} {n}") for n in range(int(rest))]
                         said.append(str(sum(await ctx.gather(*crowd))))
+                    case "first":
+                        quick, slow = ctx.llm("quick", rest), ctx.llm("slow", rest, model="scripted:slow")
+                        said.append(str((await ctx.first(quick, slow))[0]))
                     case "unknown":
                         said.append(str(await ctx.tool("nobody_has_it")))
                     case _:

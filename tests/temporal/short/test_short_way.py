@@ -12,14 +12,18 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pydantic_core import from_json
+from structlog.testing import capture_logs
+from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
-from temporalio.worker import Replayer
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Replayer
 
 from refold import Content, DefinitionError, InputRejected, Status
 from refold.core.events import CommandFailed, UserMessage
 from refold.effects.short import local
+from refold.effects.short.stretch import ENOUGH_BYTES, STRETCH, Record
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.payloads import data_converter
@@ -51,7 +55,9 @@ class Site:
         return RefoldPlugin([short_skills], TOOLS, model="scripted:demo", **given)
 
     @asynccontextmanager
-    async def worker(self, durability: str | None = None, ledger: str = "receipts.db") -> AsyncIterator[None]:
+    async def worker(
+        self, durability: str | None = None, ledger: str = "receipts.db", **options: Any
+    ) -> AsyncIterator[None]:
         plugin = self.plugin(durability, ledger)
         queue = self.engine.connection.task_queue
         soon = timedelta(milliseconds=100)
@@ -61,6 +67,7 @@ class Site:
             task_queue=queue,
             graceful_shutdown_timeout=timedelta(0),
             sticky_queue_schedule_to_start_timeout=soon,
+            **options,
         ):
             yield
 
@@ -109,6 +116,13 @@ def said(view: TaskView) -> str:
     return view.messages[-1].text if view.messages else ""
 
 
+def records(events: list[HistoryEvent]) -> list[Record]:
+    """The outcomes in a history that several effects have in one marker."""
+    details = [dict(one.marker_recorded_event_attributes.details) for one in events]
+    results = [from_json(one["result"].payloads[0].data) for one in details if "result" in one]
+    return [record for result in results if isinstance(result, list) for record in result]
+
+
 async def test_many_effects_are_one_workflow_task(site: Site) -> None:
     """
     Twenty tools: no activity, and a history that a worker without the setting replays.
@@ -120,7 +134,7 @@ async def test_many_effects_are_one_workflow_task(site: Site) -> None:
     kinds = await site.kinds(task_id)
     assert (done.status, set(calls.values())) == (Status.COMPLETED, {1})
     assert kinds["ACTIVITY_TASK_SCHEDULED"] == 0
-    assert kinds["MARKER_RECORDED"] == 20 + 2
+    assert kinds["MARKER_RECORDED"] == kinds["TIMER_STARTED"] + 2
     assert kinds["WORKFLOW_TASK_COMPLETED"] <= 3
     history = await site.client.get_workflow_handle(task_id).fetch_history()
     await Replayer(workflows=[], plugins=[site.plugin("history")]).replay_workflow(history)
@@ -153,6 +167,87 @@ async def test_what_many_effects_bring_is_sent_in_several_workflow_tasks(site: S
     assert said(done) == " ".join(["30000"] * 150)
     history = await site.client.get_workflow_handle(task_id).fetch_history()
     await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
+
+
+async def test_a_marker_stays_small(site: Site) -> None:
+    """
+    Forty results of a kilobyte: several markers, none of which goes to storage, and the results once each.
+    """
+    async with site.worker():
+        task_id = await site.start(*(["large 1000"] * 40))
+        done = await settled(site.engine, task_id)
+
+    events = await site.events(task_id)
+    markers = [one.ByteSize() for one in events if one.HasField("marker_recorded_event_attributes")]
+    assert said(done) == " ".join(["1000"] * 40)
+    assert [record[2] for record in records(events)] == ["x" * 1_000] * 40
+    assert 3 < len(markers) < 40
+    assert max(markers) < ENOUGH_BYTES + 2_000
+    history = await site.client.get_workflow_handle(task_id).fetch_history()
+    await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
+
+
+async def test_what_loses_a_race_is_canceled(site: Site) -> None:
+    """
+    The task goes on with the call that came first, within the same workflow task.
+    """
+    with capture_logs() as logs:
+        async with site.worker():
+            task_id = await site.start("first one", "count after")
+            done = await settled(site.engine, task_id)
+
+    assert said(done) == "0 1"
+    assert [one["name"] for one in logs if one["event"] == "effect_canceled"] == ["scripted:slow"]
+    assert [record[0] for record in records(await site.events(task_id))] == ["1.1 refold.llm", "2.1 tool.count"]
+    history = await site.client.get_workflow_handle(task_id).fetch_history()
+    await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
+
+
+class Seen(Interceptor):
+    """A program's own, which is told of each activity."""
+
+    def __init__(self) -> None:
+        self.types: list[str] = []
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        types = self.types
+
+        class Inbound(ActivityInboundInterceptor):
+            async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+                info = activity.info()
+                types.append(f"{info.activity_type} {info.activity_id.rpartition('/')[2]}")
+                return await super().execute_activity(input)
+
+        return Inbound(next)
+
+
+async def test_interceptors_see_each_effect(site: Site) -> None:
+    """
+    As an activity of its own, with its type and its id, and the activity that performs several beside it.
+    """
+    seen = Seen()
+    async with site.worker(interceptors=[seen]):
+        task_id = await site.start("count a", "glance b")
+        await settled(site.engine, task_id)
+
+    assert [one for one in seen.types if one.startswith("tool.")] == ["tool.count 1.1", "tool.glance 2.1"]
+    assert f"{STRETCH} 1.1" in seen.types
+
+
+async def test_code_that_asks_for_something_else_is_found_by_a_replay(site: Site) -> None:
+    """
+    The record says which effect brought an outcome.
+    """
+    async with site.worker():
+        task_id = await site.start("count a", "count b")
+        await settled(site.engine, task_id)
+    history = await site.client.get_workflow_handle(task_id).fetch_history()
+    [marker] = [one for one in history.events if b"2.1 tool.count" in one.SerializeToString()]
+    payload = marker.marker_recorded_event_attributes.details["result"].payloads[0]
+    payload.data = payload.data.replace(b"2.1 tool.count", b"2.1 tool.other")
+
+    with pytest.raises(Exception, match=r"TMPRL1100.*2\.1 tool\.other.*2\.1 tool\.count"):
+        await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
 
 
 async def test_a_long_effect_goes_over(site: Site, hasty: None) -> None:
@@ -337,12 +432,11 @@ async def test_the_time_of_each_entry_is_in_history(site: Site) -> None:
         entries = [entry async for entry in site.engine.journal(task_id)]
 
     events = await site.events(task_id)
-    failures = [one.marker_recorded_event_attributes.failure for one in events]
-    closed = [one.application_failure_info.details for one in failures if one.message == "the account is closed"]
+    recorded = [record for record in records(events) if record[0] == "1.1 tool.moody"]
     began = [one.event_time.ToDatetime(UTC) for one in events if one.HasField("workflow_task_started_event_attributes")]
     failed = next(entry for entry in entries if isinstance(entry.event, CommandFailed))
     [_, heard] = [entry for entry in entries if isinstance(entry.event, UserMessage)]
-    assert [one.payloads[1].data for one in closed] == [str(round(failed.at.timestamp() * 1_000)).encode()]
+    assert [one[1]["details"][1] for one in recorded] == [round(failed.at.timestamp() * 1_000)]
     assert min(abs(heard.at - one) for one in began) < timedelta(milliseconds=1)
 
 

@@ -1,0 +1,191 @@
+"""Performs the effects of a stretch within one local activity, which gives each outcome to the task at once.
+
+The task may ask for the next effect on the ground of an outcome, and has it performed by the same activity: the task
+and the activity are in one process, and talk without Temporal (`Run`). The activity's result is the record of all
+outcomes, in the order in which the task was given them: one marker in history, however many effects there were.
+
+`refold.effects.short.within` begins each effect, and `refold.effects.short.local` performs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+from weakref import WeakValueDictionary
+
+from pydantic_core import to_json, to_jsonable_python
+from temporalio.api.common.v1 import Payload
+from temporalio.exceptions import ApplicationError
+
+from refold.effects.short.local import goes_over
+
+STRETCH = "refold.stretch"
+"""The activity's name."""
+
+ALONE_BYTES = 16 * 1024
+"""A result of this size or more is left to a local activity of its own, whose marker refers to storage."""
+
+ENOUGH_BYTES = 16 * 1024
+"""Once a record has this size the activity ends, so that history holds the record itself; another one goes on."""
+
+Record: TypeAlias = list[Any]
+"""The outcome of one effect: its label; then
+
+- when its result was recorded, in milliseconds since 1970, and the result;
+- or what is known of its failure (`failed`);
+- or nothing: a local activity of its own brings the outcome.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """An effect that the task asks for.
+
+    Attributes:
+        label: What its record is labeled with.
+        id: The activity's id.
+        type: The activity's type.
+        args: The activity's arguments.
+        headers: The activity's headers.
+    """
+
+    label: str
+    id: str
+    type: str
+    args: Sequence[Payload]
+    headers: Mapping[str, Payload]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What the task wants once it was given an outcome.
+
+    Attributes:
+        asked: New effects, in order.
+        dropped: The ids of effects that it does not want any more.
+        over: It is given nothing more.
+    """
+
+    asked: Sequence[Asked] = ()
+    dropped: Sequence[str] = ()
+    over: bool = False
+
+
+class Run(Protocol):
+    """A run of a task, for the activity that performs its effects."""
+
+    def take(self, record: Record | None) -> Turn:
+        """Give the task the outcome of the first effect that it still waits for. Called from a thread; blocks for as
+        long as the task's code runs.
+
+        Args:
+            record: The outcome; None only asks what the task wants.
+        """
+
+
+class Going(Protocol):
+    """An effect that is under way."""
+
+    @property
+    def asked(self) -> Asked:
+        """What the task asked for."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its outcome is there."""
+
+    async def record(self) -> Record:
+        """Its outcome, once it is there."""
+
+    def drop(self) -> None:
+        """Cancel it: the task does not want it any more."""
+
+    def leave(self) -> None:
+        """Let it run on: another activity asks for it again."""
+
+
+RUNS: WeakValueDictionary[str, Run] = WeakValueDictionary()
+"""The runs of this process that wait for such an activity, by the token that it is given."""
+
+
+class Stretch:
+    """One such activity.
+
+    Args:
+        run: The run that it belongs to.
+        begin: Begins an effect.
+        threads: Where the task's code runs.
+    """
+
+    def __init__(self, run: Run, begin: Callable[[Asked], Going], threads: Executor) -> None:
+        self._run = run
+        self._begin = begin
+        self._threads = threads
+        self._going: dict[str, Going] = {}  # by their ids, in the order in which they were asked for
+        self._records: list[Record] = []
+        self._bytes = 0
+
+    async def records(self) -> list[Record]:
+        """Perform effects until the task asks for none, or the record is large enough.
+
+        Raises:
+            CancelledError: The activity was canceled before there was an outcome.
+        """
+        try:
+            self._follow(await self._told(None))
+            while self._going and not self._is_enough():
+                self._follow(await self._told(await self._next()))
+        except asyncio.CancelledError:
+            if not self._records:
+                raise
+            # The task was given these outcomes, so history has to hold them; regular activities bring the others.
+            self._records += [failed(one.asked.label, goes_over()) for one in self._going.values()]
+        finally:
+            for one in self._going.values():
+                one.leave()
+        return self._records
+
+    def _is_enough(self) -> bool:
+        # What has come is taken: a failure that is not in the record would be lost, and its effect repeated.
+        return self._bytes >= ENOUGH_BYTES and not any(one.is_over for one in self._going.values())
+
+    def _follow(self, turn: Turn) -> None:
+        for id in turn.dropped:
+            if (dropped := self._going.pop(id, None)) is not None:
+                dropped.drop()
+        if turn.over:
+            for one in self._going.values():
+                one.leave()
+            self._going.clear()
+        for asked in turn.asked:
+            self._going[asked.id] = self._begin(asked)
+
+    async def _next(self) -> Record:
+        """The outcome of the effect that was asked for first."""
+        first = next(iter(self._going.values()))
+        record = await first.record()
+        del self._going[first.asked.id]
+        self._records.append(record)
+        self._bytes += len(to_json(record))
+        return record
+
+    async def _told(self, record: Record | None) -> Turn:
+        # Not `to_thread`: the task's code must not run within the context of an activity.
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run.take, record)
+
+
+def failed(label: str, error: BaseException) -> Record:
+    """The record of a failure."""
+    if not isinstance(error, ApplicationError):
+        return [label, {"type": type(error).__name__, "message": str(error)}]
+    known = {"type": error.type, "message": error.message}
+    return [label, {**known, "details": to_jsonable_python(list(error.details))} if error.details else known]
+
+
+def error_of(failure: Mapping[str, Any]) -> ApplicationError:
+    """The error whose failure was recorded."""
+    message, details = failure["message"], failure.get("details", ())
+    return ApplicationError(message, *details, type=failure["type"], non_retryable=True)

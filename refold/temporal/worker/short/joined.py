@@ -1,0 +1,307 @@
+"""Gives a task the outcomes of its local effects one by one, though a single local activity brings them all.
+
+A local activity of the SDK's leaves a marker in history, some 390 bytes of which are the SDK's own, and its outcome
+comes by way of the SDK's core. Here the effects that a task asks for within a stretch are performed by one:
+
+1. Where the task asks for local activities, core is asked for one in their place (`refold.effects.short.stretch`).
+2. That activity performs the effects, in this process, and gives their outcomes to the task at once, in the order in
+   which the effects were asked for: activations that core does not know of. If the task asks for local activities then,
+   they are performed next. All its other commands are kept.
+3. The activity ends once the task waits for no more of them. Its result is the record of the outcomes, and its
+   completion is answered with the commands that were kept.
+4. A replay gives the recorded outcomes to the task in the same order, at the same times, and keeps the same commands. A
+   worker that dies meanwhile leaves nothing in history; the next one finds the results in the ledger.
+
+The activations of rule 2 are those of the activation that asked for the activity, but for their time: a recorded
+outcome that came later moves it on. What core brings meanwhile (a message, a request to cancel) changes nothing of it,
+and the task holds it until its stretch has ended (`refold.temporal.worker.short.stretch`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pydantic_core import from_json
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure
+
+from refold.core.lineage.ids import place
+from refold.effects.short.stretch import RUNS, STRETCH, Asked, Record, Turn, error_of
+from refold.temporal.data.wire import LEDGER_ACTIVITY
+from refold.temporal.worker.batches import OWN
+
+if TYPE_CHECKING:
+    # The SDK's own, so not for certain there at run time; `committed` joins nothing where it is not.
+    from temporalio.bridge.proto.activity_result import ActivityResolution
+    from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+    from temporalio.bridge.proto.workflow_commands import ScheduleLocalActivity, WorkflowCommand
+    from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+
+LOST = "outcomes that the task was given did not reach history; the workflow task is tried again"
+
+_DIFFERS = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
+_ENDS = {
+    "complete_workflow_execution",
+    "fail_workflow_execution",
+    "cancel_workflow_execution",
+    "continue_as_new_workflow_execution",
+}
+
+Activate = Callable[["WorkflowActivation"], "WorkflowActivationCompletion"]
+
+
+@dataclass(eq=False)
+class _Out:
+    """The local activity that brings the outcomes.
+
+    Attributes:
+        joined: Of the task.
+        seq: Its number.
+        act: What the task's activations are made of.
+        kept: What its completion is answered with.
+        given: How many outcomes the task was given.
+    """
+
+    joined: Joined
+    seq: int
+    act: WorkflowActivation
+    kept: WorkflowActivationCompletion
+    given: int = 0
+    new: list[ScheduleLocalActivity] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+
+    def take(self, record: Record | None) -> Turn:
+        """See `Run`."""
+        return self.joined.take(self, record)
+
+
+class Joined:
+    """Of one task.
+
+    Args:
+        activate: Activates its workflow.
+        fails: Writes an exception into a failure.
+        payload: Writes a value.
+    """
+
+    def __init__(
+        self, activate: Activate, fails: Callable[[Exception, Failure], None], payload: Callable[[Any], Payload]
+    ) -> None:
+        self._inner = activate
+        self._fails = fails
+        self._payload = payload
+        self._lock = threading.Lock()
+        self._asked: dict[int, ScheduleLocalActivity] = {}  # by their numbers, in the order of the commands
+        self._canceled: list[int] = []
+        self._out: _Out | None = None
+        self._count = 0
+        self._gone = False
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the task was given outcomes that are not in history yet."""
+        return self._out is not None and self._out.given > 0
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        """Activate the workflow; see the SDK."""
+        with self._lock:
+            if any(job.HasField("remove_from_cache") for job in act.jobs):
+                self._gone = True
+                return self._inner(act)
+            out = self._out
+            results = [job.resolve_activity.result for job in act.jobs if out and _is_end(job, out.seq)]
+            if out is None or not results:
+                completion = self._activated(act)
+            else:
+                completion = self._ended(out, results[0], act)
+            # In the last batch alone: in all others the task is told that more comes.
+            if self._asked and self._out is None and act.history_length > 0 and completion.HasField("successful"):
+                self._ask(completion, act)
+            return completion
+
+    def take(self, out: _Out, record: Record | None) -> Turn:
+        """See `Run`."""
+        with self._lock:
+            if record is not None and self._goes_on(out):
+                self._give(out, record, replaying=False)
+            if not self._goes_on(out):
+                return Turn(over=True)
+            new, out.new, dropped, out.dropped = out.new, [], out.dropped, []
+            return Turn(asked=[_as_asked(one) for one in new], dropped=dropped)
+
+    def _goes_on(self, out: _Out) -> bool:
+        return self._out is out and not self._gone and out.kept.HasField("successful")
+
+    # --- the activity
+
+    def _ask(self, completion: WorkflowActivationCompletion, act: WorkflowActivation) -> None:
+        """Ask core for the activity that performs what the task asks for."""
+        self._count += 1
+        bare, kept = _bare(act), type(completion)()
+        kept.successful.SetInParent()
+        new = list(self._asked.values())
+        out = self._out = _Out(joined=self, seq=OWN + self._count, act=bare, kept=kept, new=new)
+        RUNS[token := uuid4().hex] = out
+        command = completion.successful.commands.add().schedule_local_activity
+        command.CopyFrom(new[0])  # with its timeouts, its headers, and its id for people
+        command.seq, command.activity_type = out.seq, STRETCH
+        del command.arguments[:]
+        command.arguments.append(self._payload(token))  # which history does not keep
+
+    def _ended(self, out: _Out, result: ActivityResolution, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        """Answer the activity's completion, and what came along with it."""
+        if result.HasField("completed"):
+            for record in _records(result)[out.given :]:
+                self._give(out, record, replaying=act.is_replaying)
+        elif out.given:
+            _fail(out.kept, LOST)
+        else:  # it was not begun, or its worker leaves: each effect hears of it
+            for seq in list(self._asked):
+                self._resolve(out, seq, result, replaying=act.is_replaying)
+        self._out = None
+        rest = type(act)()
+        rest.CopyFrom(act)
+        del rest.jobs[:]
+        rest.jobs.extend(job for job in act.jobs if not _is_end(job, out.seq))
+        if rest.jobs and out.kept.HasField("successful"):
+            _join(out.kept, self._activated(rest))
+        return out.kept
+
+    def _give(self, out: _Out, record: Record, *, replaying: bool) -> None:
+        """Give the task the outcome of the first effect that it waits for."""
+        if out.kept.HasField("failed"):
+            return
+        out.given += 1
+        seq, asked = next(iter(self._asked.items()), (0, None))
+        label = None if asked is None else _label(asked)
+        if asked is None or label != record[0]:
+            _fail(out.kept, f"[TMPRL1100] the outcome of {record[0]!r} is recorded, and the code asks for {label!r}")
+            out.kept.failed.force_cause = _DIFFERS
+            return
+        if len(record) == 1:
+            del self._asked[seq]
+            out.kept.successful.commands.add().schedule_local_activity.CopyFrom(asked)
+            return
+        result = _resolution(out.act)
+        if len(record) == 2:
+            self._fails(error_of(record[1]), result.failed.failure)
+        else:
+            at = datetime.fromtimestamp(record[1] / 1_000, UTC)
+            if at > out.act.timestamp.ToDatetime(UTC):
+                out.act.timestamp.FromDatetime(at)
+            result.completed.result.CopyFrom(self._payload(record[1:]))
+        self._resolve(out, seq, result, replaying=replaying)
+
+    def _resolve(self, out: _Out, seq: int, result: ActivityResolution, *, replaying: bool) -> None:
+        if self._asked.pop(seq, None) is None or out.kept.HasField("failed"):
+            return
+        act = _bare(out.act)
+        act.is_replaying = replaying
+        _add_end(act, seq, result)
+        _join(out.kept, self._activated(act))
+
+    # --- the task
+
+    def _activated(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        completion = self._inner(act)
+        self._take_over(completion)
+        while self._canceled and completion.HasField("successful"):
+            canceled, result = _bare(act), _resolution(act)
+            result.cancelled.failure.canceled_failure_info.SetInParent()
+            _add_end(canceled, self._canceled.pop(0), result)
+            more = self._inner(canceled)
+            self._take_over(more)
+            _join(completion, more)
+        return completion
+
+    def _take_over(self, completion: WorkflowActivationCompletion) -> None:
+        """Take the commands about local effects out of a completion."""
+        commands = completion.successful.commands
+        left = [command for command in commands if not self._takes(command)]
+        if len(left) < len(commands):
+            del commands[:]
+            commands.extend(left)
+        if any(command.WhichOneof("variant") in _ENDS for command in left):
+            self._asked.clear()
+            if self._out is not None:
+                self._out.new.clear()
+
+    def _takes(self, command: WorkflowCommand) -> bool:
+        out, kind = self._out, command.WhichOneof("variant")
+        if kind == "schedule_local_activity" and command.schedule_local_activity.activity_type != LEDGER_ACTIVITY:
+            asked = type(command.schedule_local_activity)()
+            asked.CopyFrom(command.schedule_local_activity)
+            self._asked[asked.seq] = asked
+            if out is not None:
+                out.new.append(asked)
+            return True
+        if kind != "request_cancel_local_activity":
+            return False
+        seq = command.request_cancel_local_activity.seq
+        if (dropped := self._asked.pop(seq, None)) is None:
+            return False
+        self._canceled.append(seq)
+        if out is not None and dropped in out.new:
+            out.new.remove(dropped)
+        elif out is not None:
+            out.dropped.append(dropped.activity_id)
+        return True
+
+
+def _label(asked: ScheduleLocalActivity) -> str:
+    return f"{place(asked.activity_id)} {asked.activity_type}"
+
+
+def _as_asked(asked: ScheduleLocalActivity) -> Asked:
+    return Asked(
+        label=_label(asked),
+        id=asked.activity_id,
+        type=asked.activity_type,
+        args=list(asked.arguments),
+        headers=dict(asked.headers),
+    )
+
+
+def _is_end(job: Any, seq: int) -> bool:
+    return bool(job.HasField("resolve_activity") and job.resolve_activity.seq == seq)
+
+
+def _bare(act: WorkflowActivation) -> WorkflowActivation:
+    """The activation without jobs."""
+    bare = type(act)()
+    bare.CopyFrom(act)
+    del bare.jobs[:]
+    return bare
+
+
+def _resolution(act: WorkflowActivation) -> ActivityResolution:
+    return type(act)().jobs.add().resolve_activity.result
+
+
+def _add_end(act: WorkflowActivation, seq: int, result: ActivityResolution) -> None:
+    end = act.jobs.add().resolve_activity
+    end.seq, end.is_local = seq, True
+    end.result.CopyFrom(result)
+
+
+def _join(completion: WorkflowActivationCompletion, more: WorkflowActivationCompletion) -> None:
+    """Add what a later activation was completed with."""
+    if more.HasField("successful"):
+        completion.successful.MergeFrom(more.successful)
+    else:
+        completion.failed.CopyFrom(more.failed)  # in place of the commands
+
+
+def _fail(completion: WorkflowActivationCompletion, why: str) -> None:
+    completion.failed.failure.message = why
+
+
+def _records(result: ActivityResolution) -> Sequence[Record]:
+    records: Sequence[Record] = from_json(result.completed.result.data)
+    return records
