@@ -9,6 +9,7 @@
 | `refold.notify`    | `Notify`                                                    | nothing      |
 | `refold.ledger`    | nothing                                                     | the ledger's id |
 | `refold.stretch`   | the token of a run in this process                          | what effects brought |
+| `refold.stretch_end` | nothing                                                   | nothing      |
 | any other name     | anything                                                    | is left to a worker that knows it |
 
 The owner is sent only where it matters: for a business key of the owner's own, to a model call that counts towards the
@@ -90,7 +91,7 @@ from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.progress import Reports
 from refold.effects.short.local import Local, goes_over
-from refold.effects.short.stretch import RUNS, STRETCH, Record, Stretch
+from refold.effects.short.stretch import RUNS, STRETCH, STRETCH_END, Record, Stretch
 from refold.effects.short.within import Within
 from refold.effects.threads import TOOL_THREADS, Threads
 from refold.effects.tools import Tool, record_outcome, tools_of
@@ -223,6 +224,7 @@ class Effects:
             make_address,
             _ledger_activity(self),
             _stretch_activity(self),
+            stretch_end,
         ]
         if fallback:
             self.activities.append(other)
@@ -647,6 +649,11 @@ def _stretch_activity(effects: Effects) -> Callable[..., Awaitable[list[Record]]
         return await Stretch(run, effects.within.begin, effects.open.steps).records()
 
     return stretch
+
+
+@activity.defn(name=STRETCH_END)
+async def stretch_end() -> None:
+    """Does nothing: where workers perform a stretch by `refold.stretch`, its end is told without it."""
 
 
 def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:

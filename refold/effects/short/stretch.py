@@ -25,6 +25,9 @@ from refold.effects.short.local import goes_over
 STRETCH = "refold.stretch"
 """The activity's name."""
 
+STRETCH_END = "refold.stretch_end"
+"""The name of the activity whose end tells a task that its stretch has ended."""
+
 ALONE_BYTES = 16 * 1024
 """A result of this size or more is left to a local activity of its own, whose marker refers to storage."""
 

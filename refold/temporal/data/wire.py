@@ -26,6 +26,9 @@ CHAT_ACTIVITY = "refold.chat"
 LEDGER_ACTIVITY = "refold.ledger"
 """Says which ledger holds the outcomes of effects that are performed within workflow tasks."""
 
+STRETCH_END = "refold.stretch_end"
+"""Its end tells a task that no more of these effects are under way."""
+
 TOOL_ACTIVITIES = "tool."
 """What the names of tools' activities begin with: a client reads from their heartbeats what they report."""
 

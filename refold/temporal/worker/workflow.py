@@ -295,7 +295,7 @@ class SkillWorkflow(TaskHandlers):
         if draining:
             self._tell_parts()
         if finished(self._now):
-            over = not self._short.holds and not any(_is_part(one) for one, _ in self._open.values())
+            over = self._short.none and not any(_is_part(one) for one, _ in self._open.values())
         else:
             over = draining and self._short.none and not self._held_by(want.values())
         if over and not self._over.done():

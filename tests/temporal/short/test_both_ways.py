@@ -24,8 +24,9 @@ from tests.records.replaying import SKILLS
 Scenario = Callable[[On], Awaitable[None]]
 
 EVERY_DAY = [on_server.order_desk, on_server.compensation, on_server.blocked, on_server.chat]
-RACES = [on_server.parts, on_server.parts_failed, on_server.gather]
-"""Their order is the clock's, whichever way effects take: what several parts wait for; a sleep beside a backoff."""
+RACES = [on_server.parts, on_server.parts_failed, on_server.gather, on_server.early]
+"""Their order is the clock's, whichever way effects take: what several parts wait for; a sleep beside a backoff; a
+message that is sent while an effect is under way."""
 
 OUTCOMES = ("_result", "_failed")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Replayer
 
 from refold import Content, DefinitionError, InputRejected, Status
@@ -201,6 +203,39 @@ async def test_what_loses_a_race_is_canceled(site: Site) -> None:
     assert [record[0] for record in records(await site.events(task_id))] == ["1.1 refold.llm", "2.1 tool.count"]
     history = await site.client.get_workflow_handle(task_id).fetch_history()
     await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
+
+
+async def test_what_comes_during_stretches_is_replayed_in_its_order(site: Site) -> None:
+    """
+    Signals, updates and queries at any moment of 40 effects, in ten tasks at once: a replay finds the same journal.
+    """
+    chance = Random(7)
+
+    async def disturbed(task_id: str, n: int) -> None:
+        await asyncio.sleep(chance.uniform(0, 1))
+        handle = site.client.get_workflow_handle(task_id)
+        with suppress(RPCError, InputRejected):  # it has ended
+            match n % 3:
+                case 0:
+                    await handle.signal("message", f"signal {n}")
+                case 1:
+                    await site.engine.send(task_id, Content.from_text(f"update {n}"), early=True)
+                case _:
+                    await site.engine.look(task_id)
+
+    async with site.worker():
+        ids = [await site.start(*[f"count {n}" for n in range(40)]) for _ in range(10)]
+        await asyncio.gather(*(disturbed(task_id, n) for task_id in ids for n in range(12)))
+        ended = [await settled(site.engine, task_id) for task_id in ids]
+
+    assert {view.status for view in ended} == {Status.COMPLETED}
+    came = [entry.event for task_id in ids for entry in [one async for one in site.engine.journal(task_id)]]
+    assert len([event for event in came if isinstance(event, UserMessage)]) > 2 * len(ids)  # they were disturbed
+    plugin = site.plugin()
+    replayer = Replayer(workflows=[], plugins=[plugin])
+    for task_id in ids:
+        await replayer.replay_workflow(await site.client.get_workflow_handle(task_id).fetch_history())
+        assert plugin.replayed.difference is None
 
 
 class Seen(Interceptor):

@@ -9,12 +9,15 @@ comes by way of the SDK's core. Here the effects that a task asks for within a s
    they are performed next. All its other commands are kept.
 3. The activity ends once the task waits for no more of them. Its result is the record of the outcomes, and its
    completion is answered with the commands that were kept.
-4. A replay gives the recorded outcomes to the task in the same order, at the same times, and keeps the same commands. A
+4. Only then the task's stretch ends: as it begins, the task asks for the local activity `refold.stretch_end`, which
+   core never hears of, and whose end the task is given here. What core brings before that, or along with it (a message,
+   a request to cancel), reaches the task first, and is held until its stretch has ended. So it makes no difference
+   after which outcome it came.
+5. A replay gives the recorded outcomes to the task in the same order, at the same times, and keeps the same commands. A
    worker that dies meanwhile leaves nothing in history; the next one finds the results in the ledger.
 
-The activations of rule 2 are those of the activation that asked for the activity, but for their time: a recorded
-outcome that came later moves it on. What core brings meanwhile (a message, a request to cancel) changes nothing of it,
-and the task holds it until its stretch has ended (`refold.temporal.worker.short.stretch`).
+The activations of rule 2 are made of the one that asked for the activity, but for their time: a recorded outcome that
+came later moves it on.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from temporalio.api.failure.v1 import Failure
 
 from refold.core.lineage.ids import place
 from refold.effects.short.stretch import RUNS, STRETCH, Asked, Record, Turn, error_of
-from refold.temporal.data.wire import LEDGER_ACTIVITY
+from refold.temporal.data.wire import LEDGER_ACTIVITY, STRETCH_END
 from refold.temporal.worker.batches import OWN
 
 if TYPE_CHECKING:
@@ -99,6 +102,8 @@ class Joined:
         self._lock = threading.Lock()
         self._asked: dict[int, ScheduleLocalActivity] = {}  # by their numbers, in the order of the commands
         self._canceled: list[int] = []
+        self._alone: set[int] = set()
+        self._end: int | None = None  # the number of the activity whose end is the end of the stretch
         self._out: _Out | None = None
         self._count = 0
         self._gone = False
@@ -120,9 +125,13 @@ class Joined:
                 completion = self._activated(act)
             else:
                 completion = self._ended(out, results[0], act)
+            self._alone.difference_update(job.resolve_activity.seq for job in act.jobs)
             # In the last batch alone: in all others the task is told that more comes.
-            if self._asked and self._out is None and act.history_length > 0 and completion.HasField("successful"):
-                self._ask(completion, act)
+            if self._out is None and act.history_length > 0 and completion.HasField("successful"):
+                if self._asked:
+                    self._ask(completion, act)
+                elif self._end is not None and not self._alone:
+                    self._end_stretch(completion, act)
             return completion
 
     def take(self, out: _Out, record: Record | None) -> Turn:
@@ -156,6 +165,15 @@ class Joined:
 
     def _ended(self, out: _Out, result: ActivityResolution, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """Answer the activity's completion, and what came along with it."""
+        rest = _bare(act)
+        rest.jobs.extend(job for job in act.jobs if not _is_end(job, out.seq))
+        if rest.jobs:
+            completion = self._activated(rest)
+        else:
+            completion = type(out.kept)()
+            completion.successful.SetInParent()
+        if completion.HasField("failed"):
+            return completion
         if result.HasField("completed"):
             for record in _records(result)[out.given :]:
                 self._give(out, record, replaying=act.is_replaying)
@@ -165,13 +183,18 @@ class Joined:
             for seq in list(self._asked):
                 self._resolve(out, seq, result, replaying=act.is_replaying)
         self._out = None
-        rest = type(act)()
-        rest.CopyFrom(act)
-        del rest.jobs[:]
-        rest.jobs.extend(job for job in act.jobs if not _is_end(job, out.seq))
-        if rest.jobs and out.kept.HasField("successful"):
-            _join(out.kept, self._activated(rest))
-        return out.kept
+        if out.kept.HasField("failed"):
+            return out.kept
+        _join(completion, out.kept)
+        return completion
+
+    def _end_stretch(self, completion: WorkflowActivationCompletion, act: WorkflowActivation) -> None:
+        end, result = _bare(act), _resolution(act)
+        result.completed.SetInParent()
+        assert self._end is not None
+        _add_end(end, self._end, result)
+        self._end = None
+        _join(completion, self._activated(end))
 
     def _give(self, out: _Out, record: Record, *, replaying: bool) -> None:
         """Give the task the outcome of the first effect that it waits for."""
@@ -186,6 +209,7 @@ class Joined:
             return
         if len(record) == 1:
             del self._asked[seq]
+            self._alone.add(seq)
             out.kept.successful.commands.add().schedule_local_activity.CopyFrom(asked)
             return
         result = _resolution(out.act)
@@ -234,9 +258,14 @@ class Joined:
 
     def _takes(self, command: WorkflowCommand) -> bool:
         out, kind = self._out, command.WhichOneof("variant")
-        if kind == "schedule_local_activity" and command.schedule_local_activity.activity_type != LEDGER_ACTIVITY:
+        if kind == "schedule_local_activity":
             asked = type(command.schedule_local_activity)()
             asked.CopyFrom(command.schedule_local_activity)
+            if asked.activity_type == LEDGER_ACTIVITY:
+                return False
+            if asked.activity_type == STRETCH_END:
+                self._end = asked.seq
+                return True
             self._asked[asked.seq] = asked
             if out is not None:
                 out.new.append(asked)

@@ -31,7 +31,7 @@ from temporalio.exceptions import FailureError
 
 from refold.core.commands import Effect
 from refold.core.fold.wanted import Perform
-from refold.temporal.data.wire import LEDGER_ACTIVITY
+from refold.temporal.data.wire import LEDGER_ACTIVITY, STRETCH_END
 
 STRETCH = timedelta(seconds=2)
 """For how long a stretch begins effects. Until it has ended, nobody reaches the task."""
@@ -41,6 +41,7 @@ MOST = 100
 terminates a workflow that sends more than 4 MB."""
 
 COMMIT = timedelta(milliseconds=1)
+END_PATIENCE = timedelta(seconds=60)
 LEDGER_PATIENCE = timedelta(seconds=8)
 
 
@@ -82,6 +83,7 @@ class Stretches:
         self._held: list[Callable[[], object]] = []
         self._first_at: datetime | None = None
         self._commit: asyncio.Future[None] | None = None
+        self._end_comes: asyncio.Future[object] | None = None
         self.ledger = ""
         self.over: set[str] = set()
         self.turns = 0
@@ -170,7 +172,16 @@ class Stretches:
                 return
         await workflow.sleep(COMMIT)
         self._state, self._first_at, self._begun = _State.OPEN, None, 0
+        self._end_comes = workflow.start_local_activity(
+            STRETCH_END, schedule_to_close_timeout=END_PATIENCE, retry_policy=RetryPolicy(maximum_attempts=1)
+        )
+        self._end_comes.add_done_callback(self._told_end)
         self._safely(self._goes_on)
+
+    def _told_end(self, end: asyncio.Future[object]) -> None:
+        if not end.cancelled():
+            end.exception()  # however it ended
+        self._end_comes = None
         self._ended_perhaps()
 
     def _came_back(self, key: str, done: asyncio.Future[object]) -> None:
@@ -184,7 +195,7 @@ class Stretches:
         self._ended_perhaps()
 
     def _ended_perhaps(self) -> None:
-        if self._order or self._state not in (_State.OPEN, _State.CLOSED):
+        if self._order or self._end_comes or self._state not in (_State.OPEN, _State.CLOSED):
             return
         if self.holds:
             self._state = _State.ASKED
