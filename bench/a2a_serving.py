@@ -81,10 +81,14 @@ async def serve(side: str, *where: str) -> None:
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     sock.listen(1024)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, lifespan="off"))
+    config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+    server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     await answering(f"http://127.0.0.1:{sock.getsockname()[1]}")
-    serving.cancel()
+    if side == "refold":
+        app.state.open_streams.end()
+    server.should_exit = True
+    await serving
 
 
 if __name__ == "__main__":

@@ -68,7 +68,9 @@ def value_of(data: JsonValue) -> Value:
 
 def struct_of(data: Mapping[str, JsonValue]) -> Struct:
     """A JSON object as a protobuf struct."""
-    return ParseDict(dict(data), Struct())
+    struct = Struct()
+    struct.update(dict(data))
+    return struct
 
 
 def _is_exact(number: int) -> bool:

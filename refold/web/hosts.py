@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -58,6 +59,7 @@ def on_loopback(scope: Scope, headers: Headers) -> bool:
     return is_loopback(address_of(scope))
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
     """Whether a name or an address is a loopback one."""
     if host == "localhost":

@@ -106,15 +106,26 @@ def _paced(
     async def served(request: Request) -> Response:
         response = await serve(request)
         if isinstance(response, EventSourceResponse):
-            response.ping_interval = every_s
-            response.ping_message_factory = _alive
+            _pace(response, every_s)
         return response
 
     return served
 
 
-def _alive() -> ServerSentEvent:
-    return ServerSentEvent(comment="alive")
+def _pace(response: EventSourceResponse, every_s: float) -> None:
+    """Send heartbeats in a stream, at the same moments as in all others, so that the process wakes once for all."""
+
+    def alive() -> ServerSentEvent:
+        response.ping_interval = _until_next(every_s)
+        return ServerSentEvent(comment="alive")
+
+    response.ping_interval = _until_next(every_s)
+    response.ping_message_factory = alive
+
+
+def _until_next(every_s: float) -> float:
+    """Seconds until the loop's clock shows a multiple of `every_s`; 0 for 0."""
+    return every_s and every_s - asyncio.get_running_loop().time() % every_s
 
 
 class EventStreams:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeWorkflowExecutionRequest
 from temporalio.client import (
     Client,
     Interceptor,
@@ -36,6 +38,7 @@ from refold.temporal.client.errors import in_failed_state, refusals, server_refu
 from refold.temporal.client.failed import try_anew
 from refold.temporal.client.fleet.fitting import of_fitting_worker
 from refold.temporal.client.newest_first import Windows
+from refold.temporal.client.record_cache import Standing
 from refold.temporal.data import search_attributes
 from refold.temporal.data.payloads import data_converter
 
@@ -84,17 +87,29 @@ class Connection:
             TaskNotFound: There is no such task.
             EngineError: The server refuses, or does not answer.
         """
-        try:
+        with _describing(task_id):
             description = await self.client.get_workflow_handle(task_id).describe()
-        except RPCError as error:
-            # An id that the server does not take, such as an empty one, belongs to no task.
-            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-                raise TaskNotFound(task_id) from None
-            raise server_refused(error, f"describe task {task_id!r}") from None
         skill = description.typed_search_attributes.get(search_attributes.SKILL)
         if skill is None and description.status in search.CLOSED:
             raise TaskNotFound(task_id)  # a workflow, but none of ours
         return description
+
+    async def standing(self, task_id: str) -> Standing:
+        """How a task stands. Decodes nothing, so that it costs a third of `describe`; nor does it ask whether the
+        workflow is a task.
+
+        Raises:
+            TaskNotFound: The server has no such workflow.
+            EngineError: The server refuses, or does not answer.
+        """
+        request = DescribeWorkflowExecutionRequest(
+            namespace=self.client.namespace, execution=WorkflowExecution(workflow_id=task_id)
+        )
+        with _describing(task_id):
+            answer = await self.client.workflow_service.describe_workflow_execution(request, retry=True)
+        run = answer.workflow_execution_info
+        taken_in = not answer.HasField("pending_workflow_task")
+        return Standing(run_id=run.execution.run_id, events=run.history_length if taken_in else None)
 
     async def query(
         self,
@@ -167,6 +182,18 @@ class Connection:
         request = DescribeNamespaceRequest(namespace=self.client.namespace)
         with refusals("describe its namespace"):
             await self.client.workflow_service.describe_namespace(request, timeout=PING_PATIENCE)
+
+
+@contextlib.contextmanager
+def _describing(task_id: str) -> Iterator[None]:
+    """Raises the errors of `describe`."""
+    try:
+        yield
+    except RPCError as error:
+        # An id that the server does not take, such as an empty one, belongs to no task.
+        if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+            raise TaskNotFound(task_id) from None
+        raise server_refused(error, f"describe task {task_id!r}") from None
 
 
 async def connected(

@@ -61,7 +61,8 @@ async def connect(
 
 
 class TemporalEngine:
-    """See `refold.engine.Engine`. Keeps nothing of a task but its tail while somebody watches.
+    """See `refold.engine.Engine`. Keeps nothing of a task but its tail while somebody watches, and the records of tasks
+    that stand still.
 
     Any number of engines serve the same tasks.
     """
@@ -88,7 +89,7 @@ class TemporalEngine:
         self.connection = Connection(client, task_queue, patience)
         self.events_per_run = events_per_run
         self.tails = Tails(self.connection)
-        self.ended = RecordCache()
+        self.still = RecordCache()
 
     # --- start
 
@@ -247,7 +248,7 @@ class TemporalEngine:
 
     async def record(self, task_id: str) -> TaskRecord:
         """See `Engine.record`."""
-        return await read_record(self.connection, self.ended, task_id)
+        return await read_record(self.connection, self.still, task_id)
 
     async def list(
         self,

@@ -19,7 +19,7 @@ from refold.record import TaskRecord, record_of, with_entries
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import of_task, server_away, server_refused, why_unanswered
-from refold.temporal.client.record_cache import RecordCache
+from refold.temporal.client.record_cache import RecordCache, Standing
 from refold.temporal.client.views import result_of
 from refold.temporal.data.inputs import start_from
 from refold.temporal.data.payloads import load
@@ -33,16 +33,18 @@ async def read_record(connection: Connection, cache: RecordCache, task_id: str) 
 
     Args:
         connection: To the server.
-        cache: Of the records of ended tasks.
+        cache: Of the records of tasks that stand still.
         task_id: The task.
     """
-    if task_id in cache:
-        description = await connection.describe(task_id)
-        if description.status is not WorkflowExecutionStatus.RUNNING:
-            return await _ended(connection, cache, description)
+    standing = await connection.standing(task_id) if task_id in cache else None
+    if standing is not None and (known := cache.of(task_id, standing)) is not None:
+        return known
     try:
         # One query in the usual case: the server itself says where the task has ended.
-        return await connection.query(task_id, "record", kind=TaskRecord, if_open=True)
+        record = await connection.query(task_id, "record", kind=TaskRecord, if_open=True)
+        if record.paused and not record.differs:
+            cache.keep(record, standing)
+        return record
     except WorkflowQueryRejectedError:
         return await _ended(connection, cache, await connection.describe(task_id))
     except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
@@ -57,7 +59,8 @@ async def read_record(connection: Connection, cache: RecordCache, task_id: str) 
 
 
 async def _ended(connection: Connection, cache: RecordCache, description: WorkflowExecutionDescription) -> TaskRecord:
-    known = cache.of(description.id, description.run_id)
+    standing = Standing(run_id=description.run_id)
+    known = cache.of(description.id, standing)
     if known is not None:
         return known
     result = await result_of(connection, description)
@@ -68,7 +71,7 @@ async def _ended(connection: Connection, cache: RecordCache, description: Workfl
     except StorageError as error:
         raise EngineError(f"what was said in task {description.id!r} cannot be read: {error}") from error
     record = with_entries(record_of(last.base), last.entries)
-    cache.keep(description.run_id, record)
+    cache.keep(record, standing)
     return record
 
 

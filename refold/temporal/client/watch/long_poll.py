@@ -1,9 +1,15 @@
-"""The long poll on a task's Temporal history, which wakes the task's tail."""
+"""The long poll on a task's Temporal history, which wakes the task's tail.
+
+The server has no poll for several tasks, and ends a poll without news after about 20 seconds. So a process that watches
+many tasks polls many times a second. It polls for all of them together: one poll after the other costs several times
+less than the same polls spread over the 20 seconds, each of which wakes the process by itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
@@ -29,10 +35,53 @@ _CHANGES = frozenset(
 )
 
 
+LASTS_S = 10.0
+"""A poll that ends without news after fewer seconds was cut; no other one starts again with it."""
+
+SOON_S = 0.2
+"""A poll that the server ends within so many seconds is left to it."""
+
+MOST_TOGETHER = 200
+"""How many polls start together, so that a server with many watched tasks gets no more of them at once."""
+
+
+class Round:
+    """Long polls that start together: when the server ends one of them, all start again."""
+
+    def __init__(self) -> None:
+        self._polls: set[LongPoll] = set()
+        self._began = -math.inf
+
+    @property
+    def full(self) -> bool:
+        """Whether no further poll should start with these."""
+        return len(self._polls) >= MOST_TOGETHER
+
+    def add(self, poll: LongPoll) -> None:
+        """Add a poll."""
+        self._polls.add(poll)
+
+    def discard(self, poll: LongPoll) -> None:
+        """Remove a poll."""
+        self._polls.discard(poll)
+
+    def ended(self, after_s: float) -> None:
+        """Report that the server has ended a poll without news, after so many seconds: the others start again."""
+        now = asyncio.get_running_loop().time()
+        if after_s < LASTS_S or now - self._began < LASTS_S:
+            return
+        self._began = now
+        for poll in self._polls:
+            poll.start_again(after_s - SOON_S)
+
+
 class LongPoll:
     """Signals changes of a task over all its runs, by one long poll at a time on the history."""
 
-    def __init__(self, client: Client, task_id: str) -> None:
+    def __init__(self, client: Client, task_id: str, round: Round) -> None:
+        self._round = round
+        self._began = 0.0
+        self._until: asyncio.Timeout | None = None  # of the open poll
         self._client = client
         self._execution = WorkflowExecution(workflow_id=task_id)
         self._change = asyncio.Event()
@@ -67,6 +116,13 @@ class LongPoll:
             async with asyncio.timeout(within_s):
                 await self._change.wait()
 
+    def start_again(self, lasts_s: float) -> None:
+        """Poll anew, unless the open poll has lasted so many seconds. Its page token marks what was read, so no change
+        is lost."""
+        now = asyncio.get_running_loop().time()
+        if self._until is not None and now - self._began < lasts_s:
+            self._until.reschedule(now)
+
     async def close(self) -> None:
         """Stop polling."""
         if self._polling is not None:
@@ -76,25 +132,40 @@ class LongPoll:
     async def _poll_run(self) -> None:
         """Signal each change of the task's newest run, until that run is closed."""
         token = b""
+        clock = asyncio.get_running_loop().time
+        self._round.add(self)
         try:
             while True:
+                self._began = clock()
+                self._until = until = asyncio.timeout(None)
                 try:
-                    answer = await self._poll(token)
+                    async with until:
+                        answer = await self._poll(token)
+                except TimeoutError:
+                    if not until.expired():
+                        raise
+                    continue  # with the others
                 except RPCError as error:
                     if not cut(error):
                         raise
                     # The page token marks what was read, so only the poll starts again. The waiting tail is woken, and
                     # checks whether the server answers.
                     self._wake()
+                    self._until = None
                     await asyncio.sleep(AGAIN_S)
                     continue
+                self._until = None
                 if any(event.event_type in _CHANGES for event in answer.history.events):
                     self._change.set()
                 self._caught_up.set()
                 token = answer.next_page_token
                 if not token:
                     return
+                if not answer.history.events:
+                    self._round.ended(clock() - self._began)
         finally:
+            self._until = None
+            self._round.discard(self)
             self._wake()
 
     def _wake(self) -> None:

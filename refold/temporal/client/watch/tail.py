@@ -5,6 +5,7 @@ Rule 1: all watchers of a task in this process share one tail. The tail reads th
 Rule 2: a slow watcher delays no other. The tail buffers the newest entries; a watcher that falls behind the buffer
         reads the journal itself until it has caught up. Entries that all watchers have seen are dropped.
 Rule 3: after an outage of the worker or the server the tail reconnects.
+Rule 4: the long polls of a process start together, so that it wakes for all idle tasks at once.
 
 A model call sends its streamed text with its activity's heartbeats, and a tool what it reports of its progress; the
 tail reads both from the server while such a call runs and the task is watched. None of it writes a history event.
@@ -27,7 +28,7 @@ from refold.engine import News, NotConnected, NoWorker, Progress, TaskNotFound, 
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
 from refold.temporal.client.journal import JournalReader, Newest
-from refold.temporal.client.watch.long_poll import LongPoll
+from refold.temporal.client.watch.long_poll import LongPoll, Round
 from refold.temporal.client.watch.model_text import ModelText, Place, model_text_of
 from refold.temporal.client.watch.reconnect import Reconnect, cut
 from refold.temporal.client.watch.tool_reports import reports_of
@@ -53,6 +54,7 @@ class Tails:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._tails: dict[str, Tail] = {}
+        self._rounds: list[Round] = []
 
     def __len__(self) -> int:
         """How many tasks are being watched."""
@@ -62,7 +64,7 @@ class Tails:
         """See `Engine.watch`."""
         tail = self._tails.get(task_id)
         if tail is None or tail.over:
-            tail = self._tails[task_id] = Tail(self._connection, task_id, after)
+            tail = self._tails[task_id] = Tail(self._connection, task_id, after, self._round())
         watcher = Watcher(tail, after)
         tail.watchers.add(watcher)
         try:
@@ -80,6 +82,13 @@ class Tails:
                     del self._tails[task_id]
                 await tail.close()
 
+    def _round(self) -> Round:
+        for round in self._rounds:
+            if not round.full:
+                return round
+        self._rounds.append(Round())
+        return self._rounds[-1]
+
 
 class Tail:
     """Follows one task for all its watchers.
@@ -94,7 +103,7 @@ class Tail:
         reports: The newest report of each running tool.
     """
 
-    def __init__(self, connection: Connection, task_id: str, after: int) -> None:
+    def __init__(self, connection: Connection, task_id: str, after: int, round: Round) -> None:
         self.journal = JournalReader(connection, task_id)
         self.watchers: set[Watcher] = set()
         self.last = after
@@ -103,7 +112,7 @@ class Tail:
         self.recent: deque[Entry] = deque(maxlen=RECENT)
         self.writing: dict[Place, ModelText] = {}
         self.reports: tuple[Progress, ...] = ()
-        self._poll = LongPoll(connection.client, task_id)
+        self._poll = LongPoll(connection.client, task_id, round)
         self._handle = connection.client.get_workflow_handle(task_id)
         self._running = asyncio.create_task(self._run())
 
