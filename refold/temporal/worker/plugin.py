@@ -9,7 +9,7 @@ replayer = Replayer(workflows=[], plugins=[plugin])
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from itertools import count
@@ -20,6 +20,8 @@ from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
     Replayer,
+    ReplayerConfig,
+    Worker,
     WorkerConfig,
     WorkflowReplayResult,
     WorkflowRunner,
@@ -34,6 +36,7 @@ from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
 from refold.engine import PayloadTooLarge
 from refold.static.models import models_named
+from refold.temporal.data.absent import reading_inputs
 from refold.temporal.data.codec import CodecSeal, codec_of, fit
 from refold.temporal.data.payloads import RefoldConverter, codec_in, data_converter
 from refold.temporal.data.storage import Storage, storage_from_env
@@ -215,6 +218,20 @@ class RefoldPlugin(SimplePlugin):
             config["workflows"] = [*workflows, UnknownSkillWorkflow]
             UnknownSkillWorkflow.known[config["task_queue"]] = tuple(self.skill_ids)
         return config
+
+    def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
+        """See the SDK. Inputs that cannot be got are read as a worker reads them."""
+        config = super().configure_replayer(config)
+        if (converter := config.get("data_converter")) is not None:
+            config["data_converter"] = reading_inputs(converter, self.skill_ids)
+        return config
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        """See the SDK. Inputs that cannot be got do not fail the workflow task (`refold.temporal.data.absent`)."""
+        reader: Any = getattr(worker, "_workflow_worker", None)
+        if isinstance(converter := getattr(reader, "_data_converter", None), DataConverter):
+            reader._data_converter = reading_inputs(converter, self.skill_ids)
+        await super().run_worker(worker, next)
 
     @asynccontextmanager
     async def run_replayer(
