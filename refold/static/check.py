@@ -11,7 +11,7 @@ from pathlib import Path
 from refold.core.steps.machine import StepMachine
 from refold.static.code.loaded import loaded_module, loaded_tool
 from refold.static.code.module import Module, Reach, dotted, parse, top_level
-from refold.static.code.sources import Source
+from refold.static.code.sources import Source, text_of
 from refold.static.code.units import skills_in, units
 from refold.static.definitions import definition_errors, on_path
 from refold.static.finding import Finding, shown
@@ -26,6 +26,11 @@ RULES = (
     "not-awaited", "await", "return", "goto", "call", "expect", "gate", "worker",
 )  # fmt: skip
 """Every rule, as findings name them."""
+
+NOT_DECODED = (
+    "Python cannot decode this file; save it as UTF-8, or name its encoding in the first line: "
+    "`# -*- coding: latin-1 -*-`"
+)
 
 _IGNORED = re.compile(r"#\s*refold:\s*ignore(?:\[([\w\s,-]*)\])?")
 
@@ -68,7 +73,11 @@ def parts_in(sources: Iterable[Source]) -> Parts | None:
 def _of_one(source: Source, files: Collection[Path]) -> Iterator[Finding]:
     """Findings that need only this file."""
     defined = definition_errors(source, files)
-    text = source.file.read_text(encoding="utf-8-sig", errors="replace")
+    try:
+        text = text_of(source.file)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        yield Finding(file=shown(source.file), line=1, column=1, rule="syntax", message=f"{NOT_DECODED} ({error})")
+        return
     impurities = check_source(text, shown(source.file), source.name, reach=loaded_module, tool_name=loaded_tool)
     tools = any(one.rule == "tool" for one in impurities)
     unparsed = any(one.rule == "syntax" for one in impurities)

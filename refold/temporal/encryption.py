@@ -23,7 +23,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from refold.engine import CodecError
-from refold.temporal.data.codec import KEY_ID, named_key
+from refold.temporal.data.codec import KEY_ID, KeyMissing, named_key
 
 KEYS_ENV = "REFOLD_ENCRYPTION_KEYS"
 FILE_ENV = "REFOLD_ENCRYPTION_KEYS_FILE"
@@ -67,7 +67,7 @@ class Encryption(PayloadCodec):
         """See the SDK.
 
         Raises:
-            CodecError: A payload is encrypted by a key that is not in the ring.
+            KeyMissing: A payload is encrypted by a key that is not in the ring.
         """
         return [self._decrypted(payload) for payload in payloads]
 
@@ -83,9 +83,7 @@ class Encryption(PayloadCodec):
         cipher = self._ciphers.get(key)
         if cipher is None:
             known = ", ".join(self._ciphers)
-            raise CodecError(
-                f"a value is encrypted by the key {key!r}, which is not here ({known}); add it to the ring"
-            )
+            raise KeyMissing(key, f"which is not here ({known}); add it to the ring")
         try:
             return Payload.FromString(cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], None))
         except (InvalidTag, ValueError, DecodeError):

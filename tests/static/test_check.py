@@ -411,6 +411,42 @@ def test_a_byte_order_mark_changes_nothing(folder: Path) -> None:
     ]
 
 
+LATIN = """{head}from __future__ import annotations
+import time
+from refold import Ctx, Transition, flow_skill, step
+
+@flow_skill(id="{id}")
+class Größe:
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        größe = time.time()
+        return ctx.complete(str(größe))
+"""
+
+
+def test_a_file_is_decoded_as_python_decodes_it(tmp_path: Path) -> None:
+    """
+    A file that names its encoding is checked like any other.
+    """
+    file = tmp_path / "latin_skill.py"
+    file.write_text(LATIN.format(head="# -*- coding: latin-1 -*-\n", id="latin"), encoding="latin-1")
+
+    assert [(one.rule, one.line) for one in check(find_sources(str(file), [tmp_path]))] == [("clock", 10)]
+
+
+@pytest.mark.parametrize("head", ["", "# -*- coding: nonsense -*-\n"], ids=["not-utf-8", "unknown"])
+def test_a_file_that_python_cannot_decode_is_one_finding(tmp_path: Path, head: str) -> None:
+    """
+    It says what to do.
+    """
+    file = tmp_path / f"undecoded_skill_{len(head)}.py"
+    file.write_text(LATIN.format(head=head, id="undecoded"), encoding="latin-1")
+
+    (found,) = check(find_sources(str(file), [tmp_path]))
+    assert (found.rule, found.line) == ("syntax", 1)
+    assert "save it as UTF-8, or name its encoding in the first line" in found.message
+
+
 def test_a_module_that_cannot_be_imported_is_a_finding(tmp_path: Path) -> None:
     """
     Its error is said with file and line; nothing is raised.

@@ -50,6 +50,12 @@ def payload(data: Any, encoding: str = "json/plain", **metadata: str) -> Payload
     return Payload(metadata={"encoding": encoding.encode(), **{k: v.encode() for k, v in metadata.items()}}, data=raw)
 
 
+def referring(key: str) -> Payload:
+    """A reference to a stored value, as refold writes one."""
+    data = {"driverName": "refold", "claimData": {"sha256": key}}
+    return payload(data, "json/protobuf", messageType="temporal.api.sdk.v1.ExternalStorageReference")
+
+
 async def signal(engine: TemporalEngine, task_id: str, name: str, *inputs: Payload) -> None:
     """What `temporal workflow signal` sends."""
     await engine.client.workflow_service.signal_workflow_execution(
@@ -86,7 +92,7 @@ async def start(engine: TemporalEngine, skill: str, *inputs: Payload, task_id: s
             namespace=engine.client.namespace,
             workflow_id=task_id,
             workflow_type=WorkflowType(name=skill),
-            task_queue=TaskQueue(name=QUEUE),
+            task_queue=TaskQueue(name=engine.task_queue),
             input=Payloads(payloads=inputs),
             request_id=uuid4().hex,
         )
@@ -151,6 +157,8 @@ UNREADABLE: list[Any] = [
         payload({"driver_name": "nobody", "claim_data": {}}, "json/external-storage-reference"), id="foreign-storage"
     ),
 ]
+FORGED = [*UNREADABLE, pytest.param(referring("0" * 64), id="reference-to-no-value")]
+"""What is also refused where nobody but a client can have sent it."""
 
 
 @pytest.mark.parametrize("name", ["message", "decide", "child", "dependency_resolved", "mesage"])
@@ -160,7 +168,7 @@ UNREADABLE: list[Any] = [
         pytest.param([], id="nothing"),
         pytest.param([payload(None)], id="null"),
         pytest.param([payload("one"), payload("two")], id="two"),
-        *(pytest.param([*one.values], id=str(one.id)) for one in UNREADABLE),
+        *(pytest.param([*one.values], id=str(one.id)) for one in FORGED),
         *(pytest.param([payload("one"), *one.values], id=f"two-{one.id}") for one in UNREADABLE),
     ],
 )
@@ -199,7 +207,7 @@ async def test_a_signal_that_nobody_can_read_is_an_entry(
     [
         pytest.param([], id="nothing"),
         pytest.param([payload("one"), payload("two")], id="two"),
-        *(pytest.param([*one.values], id=str(one.id)) for one in UNREADABLE),
+        *(pytest.param([*one.values], id=str(one.id)) for one in FORGED),
     ],
 )
 async def test_an_update_that_nobody_can_read_is_refused(
@@ -223,7 +231,7 @@ async def test_an_update_that_nobody_can_read_is_refused(
         pytest.param([], id="nothing"),
         pytest.param([payload(None)], id="null"),
         pytest.param([payload("one"), payload("two")], id="two"),
-        *(pytest.param([*one.values], id=str(one.id)) for one in UNREADABLE),
+        *(pytest.param([*one.values], id=str(one.id)) for one in FORGED),
         pytest.param([payload("one"), UNREADABLE[0].values[0]], id="two-lone-surrogate"),
         pytest.param([payload({"refold": "start/1"})], id="ours-without-anything"),
         pytest.param([payload({"refold": "start/1", "message": "hello"})], id="ours-misspelt"),
@@ -419,7 +427,7 @@ async def test_whoever_calls_with_a_long_name_is_told_so(engine: TemporalEngine)
         pytest.param([payload(None)], id="null"),
         pytest.param([payload(LONG)], id="long"),
         pytest.param([payload({"why": "enough"}), payload(5)], id="two"),
-        *(pytest.param([*one.values], id=str(one.id)) for one in UNREADABLE),
+        *(pytest.param([*one.values], id=str(one.id)) for one in FORGED),
     ],
 )
 async def test_a_cancel_is_never_refused_for_its_reason(engine: TemporalEngine, inputs: Sequence[Payload]) -> None:
@@ -483,7 +491,7 @@ ENCODINGS = ["json/plain", "binary/plain", "binary/null", "binary/protobuf", "js
              "json/external-storage-reference"]  # fmt: skip
 PAYLOADS = st.one_of(
     JSON_DATA.map(payload),
-    st.sampled_from([one.values[0] for one in UNREADABLE]),
+    st.sampled_from([one.values[0] for one in FORGED]),
     st.builds(payload, st.binary(max_size=50), st.sampled_from(ENCODINGS)),
     st.builds(payload, JSON_DATA, st.sampled_from(ENCODINGS)),
     st.integers(1, 400).map(lambda depth: payload(b"[" * depth + b"]" * depth)),

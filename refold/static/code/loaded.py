@@ -13,6 +13,7 @@ from typing import Any
 
 from refold.core.authoring.tool import tool_spec
 from refold.static.code.module import FunctionNode, Module, bound_by, parse, top_level
+from refold.static.code.sources import text_of
 from refold.static.finding import shown
 
 
@@ -69,7 +70,7 @@ def _installed() -> tuple[str, ...]:
 @lru_cache(maxsize=512)
 def _parsed(file: str, name: str) -> Module | None:
     try:
-        return parse(Path(file).read_text(encoding="utf-8-sig"), shown(file), name)
+        return parse(text_of(Path(file)), shown(file), name)
     except (OSError, SyntaxError, ValueError):
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.machinery
+import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,17 @@ class Source:
     name: str
     file: Path
     root: Path
+
+
+def text_of(file: Path) -> str:
+    """The text of a file, decoded as Python decodes it: as UTF-8, unless its first lines name another encoding.
+
+    Raises:
+        SyntaxError: It names an encoding that Python does not know.
+        UnicodeDecodeError: It is in another encoding than it says.
+    """
+    with tokenize.open(file) as opened:
+        return opened.read()
 
 
 def find_sources(target: str, roots: Sequence[Path]) -> list[Source]:

@@ -30,6 +30,18 @@ KEY_ID = "encryption-key-id"
 """The metadata that names the key of an encrypted payload, as in Temporal's own samples."""
 
 
+class KeyMissing(CodecError):
+    """A value is encrypted by a key that this process does not have.
+
+    Attributes:
+        key: The key's id.
+    """
+
+    def __init__(self, key: str, way_out: str) -> None:
+        self.key = key
+        super().__init__(f"a value is encrypted by the key {key!r}, {way_out}")
+
+
 def codec_from_env(environ: Mapping[str, str] = os.environ) -> PayloadCodec | None:
     """The codec that `REFOLD_CODEC` names, as `module:factory`; None if it is not set.
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
+from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadConverter
 
@@ -28,6 +29,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.schema import problems
 from refold.core.values import Value, shortened, unreadable
 from refold.formats import NewerFormat, current
+from refold.temporal.data.absent import NOW, SURE, WHY
 from refold.temporal.data.wire import START, PartEnded, TaskResult, TaskStart, Verdict
 
 V = TypeVar("V", bound=Value)
@@ -65,6 +67,34 @@ class Unread:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Absent(Unread):
+    """An input that this worker cannot get (`refold.temporal.data.absent`).
+
+    Attributes:
+        now: The worker's error.
+        sure: The input may be refused, as far as the worker knows.
+    """
+
+    now: str
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """An input that came by a reference, or encrypted, and that a worker may once not have got.
+
+    Attributes:
+        value: The input.
+        why: The words by which it was refused then.
+        size: Its size in bytes.
+    """
+
+    value: Any
+    why: str
+    size: int
+
+
 class AnotherRelease(Exception):
     """Newer code started or saved a task, refold's or its skill's: a worker with that code can go on with it."""
 
@@ -83,7 +113,7 @@ class TaskPayloadConverter(PayloadConverter):
         """See the SDK."""
         if type_hints is not None and not RESULTS.issuperset(type_hints):
             return self.inner.from_payloads(payloads, type_hints)
-        return [self._read(payload, type_hints) for payload in payloads]
+        return [_judgeable(payload, self._read(payload, type_hints)) for payload in payloads]
 
     def _read(self, payload: Payload, type_hints: list[type] | None) -> Any:
         try:
@@ -97,6 +127,17 @@ class TaskPayloadConverter(PayloadConverter):
             size = len(payload.data)
             why = f"{size:,} bytes of {shortened(encoding, 100)}: {shortened(found, CAME_CHARS)}"
             return Unread(why, size)
+
+
+def _judgeable(payload: Payload, value: Any) -> Any:
+    if len(payload.metadata) == 1 or WHY not in payload.metadata:
+        return value
+    why, size = payload.metadata[WHY].decode(), len(payload.data)
+    if NOW not in payload.metadata:
+        if workflow.in_workflow() and workflow.unsafe.is_read_only():
+            return value  # a query's, of which history holds nothing
+        return Got(value, why, size)
+    return Absent(why, size, payload.metadata[NOW].decode(), SURE in payload.metadata)
 
 
 def for_tasks(factory: Callable[[], PayloadConverter]) -> Callable[[], PayloadConverter]:
@@ -195,7 +236,7 @@ def reason_from(inputs: Sequence[Any]) -> str:
 
 def size_of(inputs: Sequence[Any]) -> int:
     """How large inputs were, in bytes, about."""
-    return sum(one.size if isinstance(one, Unread) else len(_as_text(one).encode()) for one in inputs)
+    return sum(one.size if isinstance(one, Unread | Got) else len(_as_text(one).encode()) for one in inputs)
 
 
 def _bases(start: TaskStart) -> Iterator[Snapshot]:

@@ -54,7 +54,7 @@ from refold.core.values import shortened
 from refold.engine import CodecError, PayloadTooLarge, StorageError
 from refold.formats import FORMAT, current
 from refold.temporal.data.codec import ENV as CODEC_ENV
-from refold.temporal.data.codec import codec_from_env, fit, named_key
+from refold.temporal.data.codec import KeyMissing, codec_from_env, fit, named_key
 from refold.temporal.data.storage import (
     ENV,
     VALUE_KEY,
@@ -382,10 +382,8 @@ class PartsCodec(PayloadCodec):
             return list(await asyncio.gather(*(self._decoded(self.inner, payload) for payload in payloads)))
         for payload in payloads:
             if (key := named_key(payload)) is not None:
-                raise CodecError(
-                    f"a value is encrypted by the key {key!r}, and this process has no codec; set {CODEC_ENV} as it is "
-                    "where the value was written"
-                )
+                way_out = f"set {CODEC_ENV} as it is where the value was written"
+                raise KeyMissing(key, f"and this process has no codec; {way_out}")
         return list(payloads)
 
     async def _decoded(self, inner: PayloadCodec, payload: Payload) -> Payload:

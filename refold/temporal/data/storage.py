@@ -13,8 +13,10 @@ import importlib.util
 import os
 import re
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -229,7 +231,20 @@ class Folder:
         return await asyncio.to_thread(self._get, key)
 
     async def check(self) -> None:
-        await asyncio.to_thread(self._check)
+        # A disk that does not answer would hold one of asyncio's threads, for which the process waits at its end.
+        outcome = Future[None]()
+
+        def check() -> None:
+            try:
+                self._check()
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(None)
+
+        outcome.set_running_or_notify_cancel()
+        threading.Thread(target=check, name="refold-storage-check", daemon=True).start()
+        await asyncio.wrap_future(outcome)
 
     async def used(self, key: str, *, since: float) -> bool:
         return await asyncio.to_thread(self._used, key, since)

@@ -13,7 +13,7 @@ from temporalio.common import RawValue
 
 from refold.conversation import Conversation, conversation_of
 from refold.core.authoring.skill import Skill
-from refold.core.commands import CallChat, CallLlm, CallTool
+from refold.core.commands import CallChat, CallLlm, CallSkill, CallTool
 from refold.core.errors import InputRejected
 from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event, Unreadable, UserMessage
 from refold.core.fold.apply import fold
@@ -28,7 +28,7 @@ from refold.engine import TaskView, not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
 from refold.seen.entries import why_refused
 from refold.temporal.data import signing
-from refold.temporal.data.inputs import message_from, reason_from, size_of, value_from
+from refold.temporal.data.inputs import Got, message_from, reason_from, size_of, value_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import (
     CANCEL_REASON,
@@ -43,6 +43,7 @@ from refold.temporal.data.wire import (
     TaskStart,
     Verdict,
 )
+from refold.temporal.worker.absences import Absences, got
 from refold.temporal.worker.display import count_refused, note_refused, note_released, said_by
 
 LARGEST_REFUSED = 2_000_000
@@ -65,6 +66,7 @@ class TaskHandlers(ABC):
     _marks: list[Snapshot]
     _reports_end: bool
     _ends_last: bool
+    _absences: Absences
     _why_canceled: str = ""
     _first: Event | None
     """What the task begins with; None once it has begun."""
@@ -117,7 +119,7 @@ class TaskHandlers(ABC):
 
     @workflow.signal(name="cancel", description="Stop the task; a string is the reason.")
     def _cancel_signal(self, *inputs: Any) -> None:
-        self._bring(_cancel(inputs))
+        self._bring(_cancel(self._absences.judged(inputs, from_outside=True)))
 
     @workflow.signal(name="release", description="Begin a task that was started with a hold or a delay.")
     def _release_signal(self, *inputs: Any) -> None:
@@ -128,7 +130,7 @@ class TaskHandlers(ABC):
 
     @workflow.signal(name=CANCEL_REASON, description="Why a cancellation follows; sent by refold's client.")
     def _cancel_reason_signal(self, *inputs: Any) -> None:
-        self._why_canceled = reason_from(inputs)
+        self._why_canceled = reason_from(self._absences.judged(inputs, from_outside=True))
 
     @workflow.signal(name=TRY_ANEW, description="Nothing; sent by refold's client.")  # noqa: B027 - is not overridden
     def _try_anew_signal(self, *inputs: Any) -> None:
@@ -136,12 +138,12 @@ class TaskHandlers(ABC):
 
     @workflow.signal(name="child", description="What a part of this task asks; sent by that part.")
     def _child_signal(self, *inputs: Any) -> None:
-        self._hear("child", partial(value_from, ChildAsked), inputs)
+        self._hear("child", partial(value_from, ChildAsked), inputs, of_part=True)
 
     @workflow.signal(name="part_ended", description="How a part of this task ended; sent by that part.")
     def _part_ended_signal(self, *inputs: Any) -> None:
         try:
-            ended = value_from(PartEnded, inputs)
+            ended = value_from(PartEnded, self._absences.judged(inputs, from_outside=not self._has_parts()))
         except InputRejected as error:
             self._bring(Unreadable(sent_as="signal 'part_ended'", why=str(error)))
         else:
@@ -167,12 +169,19 @@ class TaskHandlers(ABC):
         why = f"a task takes no such signal; it takes {known}"
         self._bring(Unreadable(sent_as=f"signal {shortened(name, 100)!r}", why=why))
 
-    def _hear(self, name: str, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any]) -> None:
+    def _hear(
+        self, name: str, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any], *, of_part: bool = False
+    ) -> None:
+        inputs = self._absences.judged(inputs, from_outside=not (of_part and self._has_parts()))
         try:
             event = read(inputs)
         except InputRejected as error:
             event = Unreadable(sent_as=f"signal {name!r}", why=str(error))
         self._bring(event)
+
+    def _has_parts(self) -> bool:
+        """Whether a part is open, so that what a part sends may have come from one."""
+        return any(isinstance(pending.command, CallSkill) for pending in self._now.pending.values())
 
     # --- updates: the same, for callers who want the verdict
 
@@ -216,7 +225,7 @@ class TaskHandlers(ABC):
 
     @_release_update.validator
     def _check_release(self, *inputs: Any) -> None:
-        by = said_by(inputs[0]) if inputs else None
+        by = said_by(_readable(inputs)[0]) if inputs else None
         if self._first is None:
             raise self._refused("release", f"task {self._now.task_id!r}: {HAS_BEGUN}", by, "state")
         note_released(self._now, by=by)
@@ -251,6 +260,7 @@ class TaskHandlers(ABC):
         if size_of(inputs) > LARGEST_REFUSED:
             return
         event: Event | None = None
+        inputs = _readable(inputs)
         try:
             events = read(inputs)
             event, why = self._refusal(events) or (None, "")
@@ -267,6 +277,7 @@ class TaskHandlers(ABC):
         return InputRejected(why)
 
     async def _accept(self, read: Callable[[Sequence[Any]], Sequence[Event]], inputs: Sequence[Any]) -> Accepted:
+        inputs = got(inputs)
         events = read(inputs)
         # After a wait the task may be another one than the one that was looked at.
         if await self._turn() and (found := self._refusal(events)) is not None:
@@ -418,6 +429,11 @@ class TaskHandlers(ABC):
 
 def _runs(pending: Pending, *kinds: type) -> bool:
     return isinstance(pending.command, kinds) and pending.started and pending.due_at is None
+
+
+def _readable(inputs: Sequence[Any]) -> list[Any]:
+    """The inputs of an update that is to be judged; one that cannot be got stays `Unread`, and is refused."""
+    return [one.value if isinstance(one, Got) else one for one in inputs]
 
 
 def _cancel(inputs: Sequence[Any]) -> CancelRequested:

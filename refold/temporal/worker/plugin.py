@@ -21,6 +21,7 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
     Interceptor,
     Replayer,
+    ReplayerConfig,
     Worker,
     WorkerConfig,
     WorkflowReplayResult,
@@ -36,6 +37,7 @@ from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
 from refold.engine import PayloadTooLarge
 from refold.static.models import models_named
+from refold.temporal.data.absent import reading_inputs
 from refold.temporal.data.codec import CodecSeal, codec_of, fit
 from refold.temporal.data.payloads import RefoldConverter, codec_in, data_converter
 from refold.temporal.data.storage import Storage, storage_from_env
@@ -218,8 +220,19 @@ class RefoldPlugin(SimplePlugin):
             UnknownSkillWorkflow.known[config["task_queue"]] = tuple(self.skill_ids)
         return config
 
+    def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
+        """See the SDK. Inputs that cannot be got are read as a worker reads them."""
+        config = super().configure_replayer(config)
+        if (converter := config.get("data_converter")) is not None:
+            config["data_converter"] = reading_inputs(converter, self.skill_ids)
+        return config
+
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """See the SDK. Effects within workflow tasks pass the interceptors that activities do."""
+        """See the SDK. Inputs that cannot be got do not fail the workflow task (`refold.temporal.data.absent`), and
+        effects within workflow tasks pass the interceptors that activities do."""
+        reader: Any = getattr(worker, "_workflow_worker", None)
+        if isinstance(converter := getattr(reader, "_data_converter", None), DataConverter):
+            reader._data_converter = reading_inputs(converter, self.skill_ids)
         if self._effects is not None:
             config = worker.config(active_config=True)
             given = [*worker.client.config(active_config=True)["interceptors"], *config.get("interceptors", ())]

@@ -45,6 +45,7 @@ from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Part, PartEnded, Segment, TaskResult, TaskStart
 from refold.temporal.recorded.here import announce
 from refold.temporal.traced import tell_entry
+from refold.temporal.worker.absences import Absences, InputAbsent
 from refold.temporal.worker.batches import more_comes
 from refold.temporal.worker.display import Display
 from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
@@ -63,15 +64,19 @@ class SkillWorkflow(TaskHandlers):
 
     def __init__(self, *inputs: Any) -> None:
         self._first: Event | None = None
-        self._for_others: AnotherRelease | None = None
+        self._for_others: AnotherRelease | InputAbsent | None = None
         start = TaskStart()
+        info = workflow.info()
+        self._absences = Absences()
+        # A task that starts a part, or goes on in a new run, writes the input itself.
+        by_client = info.parent is None and info.continued_run_id is None
         try:
-            check_start(workflow.info().workflow_id, workflow.info().cron_schedule)
-            start = start_from(inputs, self.skill.options.version)
+            check_start(info.workflow_id, info.cron_schedule)
+            start = start_from(self._absences.judged(inputs, from_outside=by_client), self.skill.options.version)
             self._first = start.message
         except InputRejected as error:
             self._first = Unreadable(sent_as="start", why=str(error))
-        except AnotherRelease as error:
+        except (AnotherRelease, InputAbsent) as error:
             self._for_others = error
         self._start = start
         self._error: Exception | None = None  # raised in a callback or in `__init__`, and raised again in `_run`
@@ -106,7 +111,8 @@ class SkillWorkflow(TaskHandlers):
         self._delay: asyncio.Future[None] | None = None
         self._stays = False
         self._made = False
-        announce(self)
+        if not isinstance(self._for_others, InputAbsent):  # what it takes then is not what was recorded
+            announce(self)
         if self._first is not None and not self._begins_later():
             self._start_now()
         self._made = True

@@ -378,3 +378,31 @@ def test_a_setting_that_cannot_be_used_is_explained(named: str, problem: str, mo
 
     with pytest.raises(StorageUnusable, match=problem):
         storage_from_env({"REFOLD_STORAGE": named})
+
+
+HANGS = """
+import asyncio, tempfile, threading
+from pathlib import Path
+from refold.temporal.data.storage import Folder
+
+tempfile.TemporaryFile = lambda **_: threading.Event().wait()
+
+async def main():
+    try:
+        await asyncio.wait_for(Folder(Path(".")).check(), 0.2)
+    except TimeoutError:
+        print("left")
+
+asyncio.run(main())
+"""
+
+
+def test_a_check_that_hangs_keeps_no_process_alive(tmp_path: Path) -> None:
+    """
+    A disk that does not answer holds a thread, and a worker that is told to leave leaves all the same.
+    """
+    left = subprocess.run(
+        [sys.executable, "-c", HANGS], cwd=tmp_path, timeout=30, check=True, capture_output=True, text=True
+    )
+
+    assert left.stdout == "left\n"

@@ -246,6 +246,10 @@ async def test_a_form_makes_one_branch(engine: FakeEngine, ada: Browser) -> None
     assert [one.headers["location"] for one in sent] == ["/beside/p1.f0000000a"] * 2
     assert "has branched off this task already" in (await ada.get("/beside/p1.f0000000a")).text
     assert len(await engine.offspring("p1")) == 2
+    of_part = [await ada.send("/fork/p1%2F1.1", seq="1", live="yes", once="0000000a") for _ in range(2)]
+    assert len({one.headers["location"] for one in of_part}) == 1
+    assert "has branched off this task already" in (await ada.get(of_part[0].headers["location"])).text
+    assert len(await engine.offspring("p1/1.1")) == 2
 
 
 async def test_a_task_without_a_past_says_so(engine: FakeEngine, ada: Browser) -> None:

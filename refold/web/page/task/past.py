@@ -16,6 +16,7 @@ from refold.core.contracts.run import ContractedMachine
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
+from refold.core.gates import digest_of
 from refold.core.lifecycle import TaskState
 from refold.differences import NOTHING, differences
 from refold.engine import NoWorker, TaskExists, check_task_id, view_of
@@ -145,12 +146,15 @@ async def fork(call: Call) -> Response:
 
 
 def _new_id(call: Call) -> str | None:
-    """The id of the branch, the same however often its form is sent; None takes a free one, as a part's id, which has
-    slashes, begins no id that a person may give.
+    """The id of the branch, the same however often its form is sent; None, for a form that has no name, takes a free
+    one. A part's id has slashes, and Temporal's own tools give any: where such an id begins none that a person may
+    give, its hash does.
     """
+    if not call.once:
+        return None
     with suppress(InputRejected):
-        return check_task_id(f"{call.task_id}.f{call.once}") if call.once else None
-    return None
+        return check_task_id(f"{call.task_id}.f{call.once}")
+    return f"{digest_of(call.task_id)[:16]}.f{call.once}"
 
 
 async def beside(call: Call) -> Response:
