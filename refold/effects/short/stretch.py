@@ -32,7 +32,12 @@ ALONE_BYTES = 16 * 1024
 """A result of this size or more is left to a local activity of its own, whose marker refers to storage."""
 
 ENOUGH_BYTES = 16 * 1024
-"""Once a record has this size the activity ends, so that history holds the record itself; another one goes on."""
+"""Once a record has this size, and nothing is under way, the activity ends, so that history can hold the record itself;
+another one goes on. What many effects at once bring may go to storage."""
+
+STEP_S = 10.0
+"""How long the task's code may run for one outcome, in seconds. Then the activity fails, and the SDK finds the code that
+hangs (TMPRL1101) as it tells the task."""
 
 Record: TypeAlias = list[Any]
 """The outcome of one effect: its label; then
@@ -67,7 +72,7 @@ class Turn:
     """What the task wants once it was given an outcome.
 
     Attributes:
-        asked: New effects, in order.
+        asked: New effects, in order. What is not begun is asked for again by another such activity.
         dropped: The ids of effects that it does not want any more.
         over: It is given nothing more.
     """
@@ -96,10 +101,6 @@ class Going(Protocol):
     def asked(self) -> Asked:
         """What the task asked for."""
 
-    @property
-    def is_over(self) -> bool:
-        """Whether its outcome is there."""
-
     async def record(self) -> Record:
         """Its outcome, once it is there."""
 
@@ -107,7 +108,7 @@ class Going(Protocol):
         """Cancel it: the task does not want it any more."""
 
     def leave(self) -> None:
-        """Let it run on: another activity asks for it again."""
+        """Let it run on: a regular activity, or another worker, asks for it again."""
 
 
 RUNS: WeakValueDictionary[str, Run] = WeakValueDictionary()
@@ -136,11 +137,14 @@ class Stretch:
 
         Raises:
             CancelledError: The activity was canceled before there was an outcome.
+            TimeoutError: The task's code hangs.
         """
         try:
-            self._follow(await self._told(None))
-            while self._going and not self._is_enough():
-                self._follow(await self._told(await self._next()))
+            turn = await self._told(None)
+            while not self._is_over(turn):
+                for asked in turn.asked:
+                    self._going[asked.id] = self._begin(asked)
+                turn = await self._told(await self._next())
         except asyncio.CancelledError:
             if not self._records:
                 raise
@@ -151,20 +155,15 @@ class Stretch:
                 one.leave()
         return self._records
 
-    def _is_enough(self) -> bool:
-        # What has come is taken: a failure that is not in the record would be lost, and its effect repeated.
-        return self._bytes >= ENOUGH_BYTES and not any(one.is_over for one in self._going.values())
-
-    def _follow(self, turn: Turn) -> None:
+    def _is_over(self, turn: Turn) -> bool:
+        """Give up what the task does not want any more. Returns whether the activity ends."""
         for id in turn.dropped:
             if (dropped := self._going.pop(id, None)) is not None:
                 dropped.drop()
         if turn.over:
-            for one in self._going.values():
-                one.leave()
-            self._going.clear()
-        for asked in turn.asked:
-            self._going[asked.id] = self._begin(asked)
+            return True
+        # While something is under way, a full record does not end: a failure that comes meanwhile would be lost.
+        return not self._going and (not turn.asked or self._bytes >= ENOUGH_BYTES)
 
     async def _next(self) -> Record:
         """The outcome of the effect that was asked for first."""
@@ -177,7 +176,8 @@ class Stretch:
 
     async def _told(self, record: Record | None) -> Turn:
         # Not `to_thread`: the task's code must not run within the context of an activity.
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run.take, record)
+        step = asyncio.get_running_loop().run_in_executor(self._threads, self._run.take, record)
+        return await asyncio.wait_for(step, STEP_S)
 
 
 def failed(label: str, error: BaseException) -> Record:

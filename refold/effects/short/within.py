@@ -86,11 +86,6 @@ class Going:
     _environment: ActivityEnvironment
     _work: asyncio.Task[Any]
 
-    @property
-    def is_over(self) -> bool:
-        """Whether its outcome is there."""
-        return self._work.done()
-
     async def record(self) -> Record:
         """Its outcome, once it is there."""
         await asyncio.wait([self._work])
@@ -107,7 +102,7 @@ class Going:
         self._environment.cancel(ActivityCancellationDetails(cancel_requested=True))
 
     def leave(self) -> None:
-        """Let it run on: another activity asks for it again."""
+        """Let it run on: a regular activity, or another worker, asks for it again."""
         self._work.cancel()
 
 

@@ -90,6 +90,9 @@ class ShortErrand:
                     case "first":
                         quick, slow = ctx.llm("quick", rest), ctx.llm("slow", rest, model="scripted:slow")
                         said.append(str((await ctx.first(quick, slow))[0]))
+                    case "larges":
+                        texts = await ctx.gather(*[ctx.tool(large, size=int(size)) for size in rest.split()])
+                        said.append(str(sum(map(len, texts))))
                     case "unknown":
                         said.append(str(await ctx.tool("nobody_has_it")))
                     case _:

@@ -238,6 +238,19 @@ async def test_what_comes_during_stretches_is_replayed_in_its_order(site: Site) 
         assert plugin.replayed.difference is None
 
 
+async def test_many_results_at_once_are_given_in_one_stretch(site: Site) -> None:
+    """
+    What goes on at once is in one record, however large, so that no failure among it is lost.
+    """
+    async with site.worker():
+        task_id = await site.start("larges 9000 9000 9000 20000", "count after")
+        done = await settled(site.engine, task_id)
+
+    assert said(done) == "47000 1"
+    history = await site.client.get_workflow_handle(task_id).fetch_history()
+    await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
+
+
 class Seen(Interceptor):
     """A program's own, which is told of each activity."""
 

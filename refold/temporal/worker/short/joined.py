@@ -106,7 +106,8 @@ class Joined:
         self._end: int | None = None  # the number of the activity whose end is the end of the stretch
         self._out: _Out | None = None
         self._count = 0
-        self._gone = False
+        self._gone = False  # from the worker's cache
+        self._over = False  # since the run has ended
 
     @property
     def is_ahead(self) -> bool:
@@ -145,7 +146,7 @@ class Joined:
             return Turn(asked=[_as_asked(one) for one in new], dropped=dropped)
 
     def _goes_on(self, out: _Out) -> bool:
-        return self._out is out and not self._gone and out.kept.HasField("successful")
+        return self._out is out and not (self._gone or self._over) and out.kept.HasField("successful")
 
     # --- the activity
 
@@ -198,7 +199,7 @@ class Joined:
 
     def _give(self, out: _Out, record: Record, *, replaying: bool) -> None:
         """Give the task the outcome of the first effect that it waits for."""
-        if out.kept.HasField("failed"):
+        if out.kept.HasField("failed") or self._over:
             return
         out.given += 1
         seq, asked = next(iter(self._asked.items()), (0, None))
@@ -252,9 +253,8 @@ class Joined:
             del commands[:]
             commands.extend(left)
         if any(command.WhichOneof("variant") in _ENDS for command in left):
+            self._over = True
             self._asked.clear()
-            if self._out is not None:
-                self._out.new.clear()
 
     def _takes(self, command: WorkflowCommand) -> bool:
         out, kind = self._out, command.WhichOneof("variant")

@@ -1,0 +1,146 @@
+"""What a task is given within one local activity, without a server: a workflow that the test itself is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pydantic_core import to_json
+from temporalio.api.common.v1 import Payload
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+
+from refold.effects.short.stretch import RUNS, STRETCH, Asked, Record, Run
+from refold.temporal.data.wire import STRETCH_END
+from refold.temporal.worker.short.joined import LOST, Joined
+
+Commands = list[tuple[str, str]]
+
+
+class Flow:
+    """A workflow that begins with two effects, and does something with each outcome.
+
+    Attributes:
+        told: What it was told, in order: the number of the activity, or the name of the job.
+    """
+
+    def __init__(self, then: Callable[[int], str | None]) -> None:
+        self.told: list[int | str] = []
+        self._then = then
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        done = WorkflowActivationCompletion()
+        done.successful.SetInParent()
+        for job in act.jobs:
+            if job.HasField("fire_timer"):
+                for seq, kind in ((1, STRETCH_END), (2, "tool.a"), (3, "tool.b")):
+                    asked = done.successful.commands.add().schedule_local_activity
+                    asked.seq, asked.activity_id, asked.activity_type = seq, f"t/1.{seq}", kind
+            if job.HasField("resolve_activity"):
+                self.told.append(job.resolve_activity.seq)
+                if (message := self._then(job.resolve_activity.seq)) is not None:
+                    done.successful.commands.add().fail_workflow_execution.failure.message = message
+            if job.HasField("signal_workflow"):
+                self.told.append(job.signal_workflow.signal_name)
+        return done
+
+
+class Worker:
+    """Core, and the activity, of such a workflow."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.joined = Joined(flow.activate, lambda error, failure: None, lambda value: Payload(data=to_json(value)))
+        self.commands: list[str] = []
+        act = WorkflowActivation(history_length=5)
+        act.jobs.add().fire_timer.seq = 1
+        [command] = self.joined.activate(act).successful.commands
+        self.asked = command.schedule_local_activity
+        self.run: Run = RUNS[Payload.FromString(self.asked.arguments[0].SerializeToString()).data.decode().strip('"')]
+
+    def begun(self) -> list[Asked]:
+        return list(self.run.take(None).asked)
+
+    def ended(self, records: list[Record], *signals: str) -> WorkflowActivationCompletion:
+        end = WorkflowActivation(history_length=5)
+        for name in signals:
+            end.jobs.add().signal_workflow.signal_name = name
+        end.jobs.add().resolve_activity.seq = self.asked.seq
+        end.jobs[-1].resolve_activity.result.completed.result.data = to_json(records)
+        return self.joined.activate(end)
+
+
+A: Record = ["1.2 tool.a", 1_000, "a"]
+B: Record = ["1.3 tool.b", 1_001, "b"]
+
+
+def test_one_activity_for_two_effects() -> None:
+    """
+    Core is asked for it alone, and the stretch ends after both outcomes were given.
+    """
+    flow = Flow(lambda _: None)
+    worker = Worker(flow)
+
+    assert worker.asked.activity_type == STRETCH
+    assert [one.label for one in worker.begun()] == ["1.2 tool.a", "1.3 tool.b"]
+    assert not worker.run.take(A).over
+    worker.run.take(B)
+    assert flow.told == [2, 3]
+    done = worker.ended([A, B])
+    assert (flow.told, done.HasField("successful"), list(done.successful.commands)) == ([2, 3, 1], True, [])
+
+
+def test_what_comes_along_with_the_end_is_told_before_it_live_and_in_a_replay() -> None:
+    """
+    A replay is given a signal and the activity's end at once, whenever the signal came.
+    """
+    live, replay = Flow(lambda _: None), Flow(lambda _: None)
+    worker = Worker(live)
+    worker.run.take(A)
+    worker.run.take(B)
+    worker.ended([A, B], "message")
+    Worker(replay).ended([A, B], "message")
+
+    assert live.told == [2, 3, "message", 1]
+    assert replay.told == ["message", 2, 3, 1]  # held by the task until the stretch has ended: the same to it
+
+
+def test_a_run_that_ends_with_an_outcome_is_given_no_other() -> None:
+    """
+    Another effect was under way: its outcome is nobody's, live and in a replay.
+    """
+    flow = Flow(lambda seq: "it fails" if seq == 2 else None)
+    worker = Worker(flow)
+    worker.begun()
+
+    assert worker.run.take(A).over
+    done = worker.ended([A])
+    assert [one.WhichOneof("variant") for one in done.successful.commands] == ["fail_workflow_execution"]
+    replayed = Worker(Flow(lambda seq: "it fails" if seq == 2 else None)).ended([A, B])
+    assert [one.WhichOneof("variant") for one in replayed.successful.commands] == ["fail_workflow_execution"]
+
+
+def test_outcomes_that_history_does_not_get_fail_the_workflow_task() -> None:
+    """
+    The activity failed after the task was given an outcome: another attempt reads it in the ledger.
+    """
+    worker = Worker(Flow(lambda _: None))
+    worker.run.take(A)
+    end = WorkflowActivation(history_length=5)
+    end.jobs.add().resolve_activity.seq = worker.asked.seq
+    end.jobs[-1].resolve_activity.result.failed.failure.message = "timeout"
+
+    assert worker.joined.activate(end).failed.failure.message == LOST
+    assert worker.run.take(B).over
+
+
+def test_a_run_that_left_the_cache_is_given_nothing() -> None:
+    """
+    Its activity ends by itself.
+    """
+    flow = Flow(lambda _: None)
+    worker = Worker(flow)
+    gone = WorkflowActivation()
+    gone.jobs.add().remove_from_cache.message = "full"
+    worker.joined.activate(gone)
+
+    assert worker.run.take(A).over
+    assert flow.told == []
