@@ -36,8 +36,8 @@ ENOUGH_BYTES = 16 * 1024
 another one goes on. What many effects at once bring may go to storage."""
 
 STEP_S = 10.0
-"""How long the task's code may run for one outcome, in seconds. Then the activity fails, and the SDK finds the code that
-hangs (TMPRL1101) as it tells the task."""
+"""How long the task's code may run for one outcome, in seconds. Then the activity fails, and the SDK finds the code
+that hangs (TMPRL1101) as it tells the task."""
 
 Record: TypeAlias = list[Any]
 """The outcome of one effect: its label; then
