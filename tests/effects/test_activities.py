@@ -32,9 +32,11 @@ def names(effects: Effects) -> list[str | None]:
 
 def test_what_is_registered() -> None:
     """
-    The model calls, the reminder, the callback, the ledger, one activity a tool, and a fallback that can be left out.
+    The model calls, one activity a tool, the reminder, the callback, those of effects within workflow tasks, and a
+    fallback that can be left out.
     """
-    registered = ["refold.llm", "refold.chat", "refold.notify", "refold.callback", "refold.ledger", "tool.closed"]
+    short = ["refold.ledger", "refold.stretch", "refold.stretch_end"]
+    registered = ["refold.llm", "refold.chat", "tool.closed", "refold.notify", "refold.callback", *short]
 
     assert names(Effects([closed])) == [*registered, None]
     assert names(Effects([closed], fallback=False)) == registered
