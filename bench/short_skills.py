@@ -20,7 +20,7 @@ async def once(n: int, size: int) -> str:
     return f"{n:x<{size}}"
 
 
-TOOLS = [plain, once]
+TOOLS = (plain, once)  # no list: tasks share the copy of a module that is immutable
 
 
 class Plan(BaseModel):

@@ -8,7 +8,7 @@
 | `tool.SERVER.NAME` | the same, for an MCP server                                 | JSON         |
 | `refold.notify`    | `Notify`                                                    | nothing      |
 | `refold.ledger`    | nothing                                                     | the ledger's id |
-| `refold.stretch`   | the token of a run in this process                          | what effects brought |
+| `refold.stretch`   | the token of a run in this process                          | the `Record` of each effect |
 | `refold.stretch_end` | nothing                                                   | nothing      |
 | any other name     | anything                                                    | is left to a worker that knows it |
 
@@ -37,7 +37,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -80,6 +79,7 @@ from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledgered_call import until_answered
 from refold.effects.ledger.receipts import LEASE_S
+from refold.effects.ledger.thread_pool import ThreadPool
 from refold.effects.mcp.servers import McpServer, servers_from_env
 from refold.effects.memory.memory import Memory, scope_of
 from refold.effects.middleware import Emitting, MiddlewareBySkill, shown
@@ -91,7 +91,7 @@ from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.progress import Reports
 from refold.effects.short.local import Local, goes_over
-from refold.effects.short.stretch import RUNS, STRETCH, STRETCH_END, Record, Stretch
+from refold.effects.short.stretch import PLACES, RUNS, STRETCH, STRETCH_END, Record, Stretch
 from refold.effects.short.within import Within
 from refold.effects.threads import TOOL_THREADS, Threads
 from refold.effects.tools import Tool, record_outcome, tools_of
@@ -118,8 +118,8 @@ TASK_PATIENCE_S = (2.0, 10.0, 30.0)
 """The timeouts of the conversation query, in seconds, one for each attempt. A worker without the task in its cache
 replays its whole history first, and the SDK drops a query that arrives while it evicts the task."""
 
-STEPS = 100
-"""The most threads in which the code of tasks runs between effects of one workflow task."""
+STEPS = 16
+"""How many threads the code of tasks has between effects of one workflow task."""
 
 _TOO_LATE = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
@@ -138,7 +138,7 @@ class _Open:
     conversations: Conversations
     ledger: Ledger | None
     notifier: Notifier
-    steps: ThreadPoolExecutor
+    places: asyncio.Semaphore
 
 
 class Effects:
@@ -236,8 +236,6 @@ class Effects:
             self._closing.push_async_callback(http.aclose)
             threads = Threads(self._threads, "refold-tool")
             self._closing.callback(threads.close)
-            steps = ThreadPoolExecutor(STEPS, "refold-step")
-            self._closing.callback(steps.shutdown, wait=False, cancel_futures=True)
             models = ModelCalls(self._model, http)
             self._closing.push_async_callback(models.close)
             if self.mcp is not None:
@@ -254,7 +252,7 @@ class Effects:
                 conversations=Conversations(),
                 ledger=self.ledger,
                 notifier=self._notifier or notifier_from_env(http),
-                steps=steps,
+                places=asyncio.Semaphore(PLACES),
             )
         return self
 
@@ -264,6 +262,7 @@ class Effects:
             await self._local.close()
             self._opened = None
             self._records_open = False
+            self.__dict__.pop("steps", None)
             await self._closing.aclose()
 
     async def unusable_models(self, names: Iterable[str | None]) -> list[str]:
@@ -308,6 +307,13 @@ class Effects:
 
         seen = shown(show) if reports is None else reports.show
         return await self._middleware.perform(info.workflow_type or "", kind, turn, seen, innermost)
+
+    @cached_property
+    def steps(self) -> ThreadPool:
+        """Where the code of tasks runs between effects of one workflow task. No wait for them: such code may hang."""
+        threads = ThreadPool(STEPS, "refold-step")
+        self._closing.callback(partial(threads.close, wait=False))
+        return threads
 
     @cached_property
     def ledger_of_undone(self) -> Ledger:
@@ -639,14 +645,15 @@ def _ledger_activity(effects: Effects) -> Callable[..., Awaitable[str]]:
 
 
 def _stretch_activity(effects: Effects) -> Callable[..., Awaitable[list[Record]]]:
-    """A local activity: performs the effects of a task that take the short way, one after the other."""
+    """A local activity: performs effects of a task, and gives it their outcomes in the order of the commands."""
 
     @activity.defn(name=STRETCH)
     async def stretch(token: str) -> list[Record]:
         run = RUNS.get(token)
         if run is None:  # the workflow has left the cache, and nobody waits for the outcomes
             raise goes_over()
-        return await Stretch(run, effects.within.begin, effects.open.steps).records()
+        opened = effects.open
+        return await Stretch(run, effects.within.begin, effects.steps, opened.places).records()
 
     return stretch
 

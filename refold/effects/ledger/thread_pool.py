@@ -60,11 +60,15 @@ class ThreadPool:
         self._calls.put(_Call(function, arguments, answer))
         return answer
 
-    def close(self) -> None:
-        """Run the calls that are queued, then end the threads."""
+    def close(self, *, wait: bool = True) -> None:
+        """Run the calls that are queued, then end the threads.
+
+        Args:
+            wait: Return once they have ended.
+        """
         for _ in self._threads:
             self._calls.put(None)
-        for thread in self._threads:
+        for thread in self._threads if wait else ():
             thread.join()
 
     def _work(self) -> None:

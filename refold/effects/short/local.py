@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -130,7 +131,7 @@ class Local:
         if running is None:
             running = self._running[of] = _Running()
             running.work = asyncio.create_task(self._whole(running, ledger, command, perform))
-            running.work.add_done_callback(lambda _: self._running.pop(of, None))
+            running.work.add_done_callback(partial(self._ended, of))
         try:
             with _awaiting(running):
                 either: list[asyncio.Future[Any]] = [running.work, running.over]
@@ -149,6 +150,11 @@ class Local:
             return running.work.result()
         except ApplicationError as error:
             raise _dated(error) from None
+
+    def _ended(self, of: tuple[str, str], work: asyncio.Task[Brought]) -> None:
+        self._running.pop(of, None)
+        if not work.cancelled():
+            work.exception()  # perhaps nobody waits for it
 
     async def _gone_over(
         self, of: tuple[str, str], ledger: str, command: RawValue, perform: Callable[[], Awaitable[Any]]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
@@ -20,6 +19,7 @@ from pydantic_core import to_json, to_jsonable_python
 from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ApplicationError
 
+from refold.effects.ledger.thread_pool import ThreadPool
 from refold.effects.short.local import goes_over
 
 STRETCH = "refold.stretch"
@@ -35,6 +35,13 @@ ENOUGH_BYTES = 16 * 1024
 """Once a record has this size, and nothing is under way, the activity ends, so that history can hold the record itself;
 another one goes on. What many effects at once bring may go to storage."""
 
+PLACES = 3
+"""How many stretches of a worker go on at once, as long as their effects take less than `QUICK_S`: all that they use is
+the processor, and with more of them each would bring fewer effects before it closes."""
+
+QUICK_S = 0.1
+"""After this time, in seconds, a stretch that waits for an effect lets another one begin."""
+
 STEP_S = 10.0
 """How long the task's code may run for one outcome, in seconds. Then the activity fails, and the SDK finds the code
 that hangs (TMPRL1101) as it tells the task."""
@@ -44,7 +51,7 @@ Record: TypeAlias = list[Any]
 
 - when its result was recorded, in milliseconds since 1970, and the result;
 - or what is known of its failure (`failed`);
-- or nothing: a local activity of its own brings the outcome.
+- or nothing: the result has `ALONE_BYTES` or more, and a local activity of its own brings it.
 """
 
 
@@ -74,7 +81,7 @@ class Turn:
     Attributes:
         asked: New effects, in order. What is not begun is asked for again by another such activity.
         dropped: The ids of effects that it does not want any more.
-        over: It is given nothing more.
+        over: The task is given no further outcome: its run has ended, or has left the worker's cache.
     """
 
     asked: Sequence[Asked] = ()
@@ -101,6 +108,10 @@ class Going(Protocol):
     def asked(self) -> Asked:
         """What the task asked for."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its outcome is there."""
+
     async def record(self) -> Record:
         """Its outcome, once it is there."""
 
@@ -108,7 +119,7 @@ class Going(Protocol):
         """Cancel it: the task does not want it any more."""
 
     def leave(self) -> None:
-        """Let it run on: a regular activity, or another worker, asks for it again."""
+        """Let it run on, though this activity does not wait for it any more."""
 
 
 RUNS: WeakValueDictionary[str, Run] = WeakValueDictionary()
@@ -122,9 +133,15 @@ class Stretch:
         run: The run that it belongs to.
         begin: Begins an effect.
         threads: Where the task's code runs.
+        places: The worker's, `PLACES` of them.
     """
 
-    def __init__(self, run: Run, begin: Callable[[Asked], Going], threads: Executor) -> None:
+    def __init__(
+        self, run: Run, begin: Callable[[Asked], Going], threads: ThreadPool, places: asyncio.Semaphore
+    ) -> None:
+        self._places = places
+        self._has_place = False
+        self._telling = False
         self._run = run
         self._begin = begin
         self._threads = threads
@@ -139,6 +156,8 @@ class Stretch:
             CancelledError: The activity was canceled before there was an outcome.
             TimeoutError: The task's code hangs.
         """
+        await self._places.acquire()
+        self._has_place = True
         try:
             turn = await self._told(None)
             while not self._is_over(turn):
@@ -148,12 +167,20 @@ class Stretch:
         except asyncio.CancelledError:
             if not self._records:
                 raise
-            # The task was given these outcomes, so history has to hold them; regular activities bring the others.
-            self._records += [failed(one.asked.label, goes_over()) for one in self._going.values()]
+            # History has to hold the outcomes that the task was given. Regular activities bring the others, unless it
+            # is not known whether the task still wants them.
+            if not self._telling:
+                self._records += [await _left(one) for one in self._going.values()]
         finally:
+            self._give_place()
             for one in self._going.values():
                 one.leave()
         return self._records
+
+    def _give_place(self) -> None:
+        if self._has_place:
+            self._has_place = False
+            self._places.release()
 
     def _is_over(self, turn: Turn) -> bool:
         """Give up what the task does not want any more. Returns whether the activity ends."""
@@ -168,7 +195,11 @@ class Stretch:
     async def _next(self) -> Record:
         """The outcome of the effect that was asked for first."""
         first = next(iter(self._going.values()))
-        record = await first.record()
+        slow = asyncio.get_running_loop().call_later(QUICK_S, self._give_place)
+        try:
+            record = await first.record()
+        finally:
+            slow.cancel()
         del self._going[first.asked.id]
         self._records.append(record)
         self._bytes += len(to_json(record))
@@ -176,8 +207,17 @@ class Stretch:
 
     async def _told(self, record: Record | None) -> Turn:
         # Not `to_thread`: the task's code must not run within the context of an activity.
-        step = asyncio.get_running_loop().run_in_executor(self._threads, self._run.take, record)
-        return await asyncio.wait_for(step, STEP_S)
+        step, self._telling = self._threads.run(self._run.take, record), True
+        await asyncio.wait([step], timeout=STEP_S)
+        self._telling = False
+        if not step.done():
+            raise TimeoutError(f"the code of a task ran for {STEP_S:g} s without an await")
+        return step.result()
+
+
+async def _left(one: Going) -> Record:
+    """The record of an effect that the activity does not wait for."""
+    return await one.record() if one.is_over else failed(one.asked.label, goes_over())
 
 
 def failed(label: str, error: BaseException) -> Record:

@@ -49,6 +49,7 @@ class Within:
         environment.payload_converter = activity.payload_converter()
         environment.metric_meter = activity.metric_meter()
         work = asyncio.create_task(environment.run(self._performed, asked))
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody asks for it
         return Going(asked, environment, work)
 
     async def _performed(self, asked: Asked) -> Any:
@@ -86,6 +87,11 @@ class Going:
     _environment: ActivityEnvironment
     _work: asyncio.Task[Any]
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its outcome is there."""
+        return self._work.done()
+
     async def record(self) -> Record:
         """Its outcome, once it is there."""
         await asyncio.wait([self._work])
@@ -94,19 +100,24 @@ class Going:
             return failed(label, goes_over())
         if (error := self._work.exception()) is not None:
             return failed(label, error)
-        at, value = self._work.result()
-        return [label] if len(to_json(value)) >= ALONE_BYTES else [label, at, value]
+        try:
+            at, value = self._work.result()
+            return [label] if len(to_json(value)) >= ALONE_BYTES else [label, at, value]
+        except (TypeError, ValueError):  # a program's interceptor has changed it: the regular way says so
+            return failed(label, goes_over())
 
     def drop(self) -> None:
         """Cancel it: the task does not want it any more."""
         self._environment.cancel(ActivityCancellationDetails(cancel_requested=True))
 
     def leave(self) -> None:
-        """Let it run on: a regular activity, or another worker, asks for it again."""
+        """Let it run on, though this activity does not wait for it any more."""
         self._work.cancel()
 
 
 class _Innermost(ActivityInboundInterceptor):
+    """Calls the activity's function: the end of the chain of interceptors."""
+
     def __init__(self) -> None:  # without a next one
         pass
 
@@ -118,6 +129,8 @@ class _Innermost(ActivityInboundInterceptor):
 
 
 class _Outermost(ActivityOutboundInterceptor):
+    """What interceptors wrap that change `activity.info()` or heartbeats. Here their changes have no effect."""
+
     def __init__(self) -> None:  # without a next one
         pass
 

@@ -103,7 +103,7 @@ class Committed:
         self._recorder: Recorder | None = None
         if is_task(det):
             fails, payload = _writers(det)
-            joined = Joined(inner.activate, fails, payload)
+            joined = Joined(inner.activate, fails, payload, _completion)
             self._activate = activate = Batches(joined.activate).activate
             if _RECORDS:
                 self._recorder = _recorder(activate, joined, det, reader)
@@ -148,6 +148,10 @@ class Committed:
         return getattr(self._inner, name)  # whatever else the SDK asks of an instance, in whichever release
 
 
+def _completion() -> WorkflowActivationCompletion:
+    return workflow_completion.WorkflowActivationCompletion()
+
+
 def _writers(det: WorkflowInstanceDetails) -> tuple[Callable[[Exception, Failure], None], Callable[[Any], Payload]]:
     """Functions that write failures and values as the workflow's converters do."""
     failures, converter = det.failure_converter_class(), det.payload_converter_factory()
@@ -173,8 +177,7 @@ def _recorder(activate: Any, joined: Joined, det: WorkflowInstanceDetails, reade
         except PayloadTooLarge:
             return None
 
-    completion = workflow_completion.WorkflowActivationCompletion
-    return Recorder(activate, run, reader, fails, payloads, completion, lambda: joined.is_ahead)
+    return Recorder(activate, run, reader, fails, payloads, _completion, lambda: joined.is_ahead)
 
 
 _collector = threading.Lock()

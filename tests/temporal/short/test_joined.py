@@ -11,7 +11,7 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 
 from refold.effects.short.stretch import RUNS, STRETCH, Asked, Record, Run
 from refold.temporal.data.wire import STRETCH_END
-from refold.temporal.worker.short.joined import LOST, Joined
+from refold.temporal.worker.short.joined import LATE, LOST, Joined
 
 Commands = list[tuple[str, str]]
 
@@ -48,7 +48,12 @@ class Worker:
     """Core, and the activity, of such a workflow."""
 
     def __init__(self, flow: Flow) -> None:
-        self.joined = Joined(flow.activate, lambda error, failure: None, lambda value: Payload(data=to_json(value)))
+        self.joined = Joined(
+            flow.activate,
+            lambda error, failure: None,
+            lambda value: Payload(data=to_json(value)),
+            WorkflowActivationCompletion,
+        )
         self.commands: list[str] = []
         act = WorkflowActivation(history_length=5)
         act.jobs.add().fire_timer.seq = 1
@@ -59,11 +64,12 @@ class Worker:
     def begun(self) -> list[Asked]:
         return list(self.run.take(None).asked)
 
-    def ended(self, records: list[Record], *signals: str) -> WorkflowActivationCompletion:
-        end = WorkflowActivation(history_length=5)
+    def ended(self, records: list[Record], *signals: str, length: int = 5) -> WorkflowActivationCompletion:
+        end = WorkflowActivation(history_length=length)
         for name in signals:
             end.jobs.add().signal_workflow.signal_name = name
         end.jobs.add().resolve_activity.seq = self.asked.seq
+        end.jobs[-1].resolve_activity.is_local = True
         end.jobs[-1].resolve_activity.result.completed.result.data = to_json(records)
         return self.joined.activate(end)
 
@@ -130,6 +136,17 @@ def test_outcomes_that_history_does_not_get_fail_the_workflow_task() -> None:
 
     assert worker.joined.activate(end).failed.failure.message == LOST
     assert worker.run.take(B).over
+
+
+def test_an_end_that_comes_late_along_with_something_else_is_taken_as_a_replay_takes_it() -> None:
+    """
+    History may have the marker before what else came: the workflow task is tried again.
+    """
+    flow = Flow(lambda _: None)
+
+    assert Worker(flow).ended([A, B], "message", length=8).failed.failure.message == LATE
+    assert flow.told == []
+    assert Worker(Flow(lambda _: None)).ended([A, B], length=8).HasField("successful")
 
 
 def test_a_run_that_left_the_cache_is_given_nothing() -> None:

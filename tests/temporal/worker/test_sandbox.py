@@ -92,6 +92,17 @@ def test_nothing_in_a_shipped_skill_can_change(module: ModuleType) -> None:
     assert is_immutable(module)
 
 
+def test_a_future_import_leaves_nothing_that_can_change() -> None:
+    """
+    Most modules begin with one, and their tasks share a copy all the same.
+    """
+    module = ModuleType("skills_of_the_future")
+    exec("from __future__ import annotations", vars(module))
+
+    assert "annotations" in vars(module)
+    assert is_immutable(module)
+
+
 @pytest.mark.parametrize(
     "more",
     [

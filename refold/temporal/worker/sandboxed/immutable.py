@@ -27,6 +27,7 @@ from refold.core.steps.machine import StepMachine
 from refold.core.steps.table import Step
 from refold.core.values import Value
 
+_FUTURE = type(annotations)  # what `from __future__ import annotations` leaves in a module
 _FIELD_OF_A_TUPLE = type(vars(namedtuple("Pair", "left right"))["left"])
 _IMMUTABLE: tuple[type, ...] = (
     *(str, bytes, bool, int, float, complex, type(None), type(Ellipsis), type(NotImplemented), range, slice),
@@ -34,7 +35,7 @@ _IMMUTABLE: tuple[type, ...] = (
     *(ModuleType, types.CodeType, types.GenericAlias, types.UnionType),
     *(types.WrapperDescriptorType, types.MethodDescriptorType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType),
-    *(Value, _FIELD_OF_A_TUPLE),
+    *(Value, _FIELD_OF_A_TUPLE, _FUTURE),
 )
 _SDK = "temporalio."
 # Names that Python and pydantic set on modules, classes and functions.

@@ -9,15 +9,19 @@ comes by way of the SDK's core. Here the effects that a task asks for within a s
    they are performed next. All its other commands are kept.
 3. The activity ends once the task waits for no more of them. Its result is the record of the outcomes, and its
    completion is answered with the commands that were kept.
-4. Only then the task's stretch ends: as it begins, the task asks for the local activity `refold.stretch_end`, which
-   core never hears of, and whose end the task is given here. What core brings before that, or along with it (a message,
-   a request to cancel), reaches the task first, and is held until its stretch has ended. So it makes no difference
-   after which outcome it came.
+4. The task's stretch ends after that. When a stretch begins, the task asks for the local activity `refold.stretch_end`.
+   Core is never asked for it: it is resolved here, after the activity of rule 3 has ended. What core brings before that
+   or along with it (a message, a request to cancel) is given to the task first, and the task holds it until its stretch
+   has ended. So it does not matter after which outcome it came.
 5. A replay gives the recorded outcomes to the task in the same order, at the same times, and keeps the same commands. A
    worker that dies meanwhile leaves nothing in history; the next one finds the results in the ledger.
 
-The activations of rule 2 are made of the one that asked for the activity, but for their time: a recorded outcome that
-came later moves it on.
+The activations of rule 2 are copies of the activation in which core was asked for the activity. Their time is that of
+the newest outcome so far.
+
+If a local activity ends just as core completes the workflow task, core writes its marker with that workflow task, and
+brings its end with the next one, along with whatever else has come. A replay is given the end first. So here the
+workflow task fails, and its next attempt is given everything as any replay is (`LATE`).
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_commands import ScheduleLocalActivity, WorkflowCommand
     from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
+LATE = "a local activity ended with the workflow task before; the workflow task is tried again in its order"
 LOST = "outcomes that the task was given did not reach history; the workflow task is tried again"
 
 _DIFFERS = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
@@ -61,14 +66,16 @@ Activate = Callable[["WorkflowActivation"], "WorkflowActivationCompletion"]
 
 @dataclass(eq=False)
 class _Out:
-    """The local activity that brings the outcomes.
+    """The local activity that performs a task's effects.
 
     Attributes:
-        joined: Of the task.
-        seq: Its number.
-        act: What the task's activations are made of.
-        kept: What its completion is answered with.
+        joined: The task's.
+        seq: The activity's number.
+        act: The activation that the task's next ones are copies of.
+        kept: The commands with which the activity's completion is answered.
         given: How many outcomes the task was given.
+        new: Effects that the task has asked for, and the activity does not know of yet.
+        dropped: The ids of effects that the task does not want any more, as far as the activity does not know it.
     """
 
     joined: Joined
@@ -85,20 +92,26 @@ class _Out:
 
 
 class Joined:
-    """Of one task.
+    """Stands between the SDK's worker and the workflow of one task.
 
     Args:
         activate: Activates its workflow.
         fails: Writes an exception into a failure.
         payload: Writes a value.
+        completion: Makes an empty completion.
     """
 
     def __init__(
-        self, activate: Activate, fails: Callable[[Exception, Failure], None], payload: Callable[[Any], Payload]
+        self,
+        activate: Activate,
+        fails: Callable[[Exception, Failure], None],
+        payload: Callable[[Any], Payload],
+        completion: Callable[[], WorkflowActivationCompletion],
     ) -> None:
         self._inner = activate
         self._fails = fails
         self._payload = payload
+        self._completion = completion
         self._lock = threading.Lock()
         self._asked: dict[int, ScheduleLocalActivity] = {}  # by their numbers, in the order of the commands
         self._canceled: list[int] = []
@@ -106,6 +119,7 @@ class Joined:
         self._end: int | None = None  # the number of the activity whose end is the end of the stretch
         self._out: _Out | None = None
         self._count = 0
+        self._length = 0  # of the history, as far as the task was activated with it
         self._gone = False  # from the worker's cache
         self._over = False  # since the run has ended
 
@@ -120,6 +134,10 @@ class Joined:
             if any(job.HasField("remove_from_cache") for job in act.jobs):
                 self._gone = True
                 return self._inner(act)
+            if self._is_late(act):
+                late = self._completion()
+                _fail(late, LATE)
+                return late
             out = self._out
             results = [job.resolve_activity.result for job in act.jobs if out and _is_end(job, out.seq)]
             if out is None or not results:
@@ -127,13 +145,20 @@ class Joined:
             else:
                 completion = self._ended(out, results[0], act)
             self._alone.difference_update(job.resolve_activity.seq for job in act.jobs)
-            # In the last batch alone: in all others the task is told that more comes.
+            # Only in the last batch of a workflow task: in the others, the task is told that more comes, and would take
+            # the outcomes as if it did.
             if self._out is None and act.history_length > 0 and completion.HasField("successful"):
                 if self._asked:
                     self._ask(completion, act)
                 elif self._end is not None and not self._alone:
                     self._end_stretch(completion, act)
             return completion
+
+    def _is_late(self, act: WorkflowActivation) -> bool:
+        """Whether the end of a local activity came with the next workflow task, and something else with it."""
+        is_new, self._length = act.history_length > self._length, max(self._length, act.history_length)
+        ends = [job for job in act.jobs if job.HasField("resolve_activity") and job.resolve_activity.is_local]
+        return is_new and not act.is_replaying and 0 < len(ends) < len(act.jobs)
 
     def take(self, out: _Out, record: Record | None) -> Turn:
         """See `Run`."""
@@ -153,8 +178,7 @@ class Joined:
     def _ask(self, completion: WorkflowActivationCompletion, act: WorkflowActivation) -> None:
         """Ask core for the activity that performs what the task asks for."""
         self._count += 1
-        bare, kept = _bare(act), type(completion)()
-        kept.successful.SetInParent()
+        bare, kept = _bare(act), self._succeeded()
         new = list(self._asked.values())
         out = self._out = _Out(joined=self, seq=OWN + self._count, act=bare, kept=kept, new=new)
         RUNS[token := uuid4().hex] = out
@@ -168,11 +192,7 @@ class Joined:
         """Answer the activity's completion, and what came along with it."""
         rest = _bare(act)
         rest.jobs.extend(job for job in act.jobs if not _is_end(job, out.seq))
-        if rest.jobs:
-            completion = self._activated(rest)
-        else:
-            completion = type(out.kept)()
-            completion.successful.SetInParent()
+        completion = self._activated(rest) if rest.jobs else self._succeeded()
         if completion.HasField("failed"):
             return completion
         if result.HasField("completed"):
@@ -230,6 +250,11 @@ class Joined:
         act.is_replaying = replaying
         _add_end(act, seq, result)
         _join(out.kept, self._activated(act))
+
+    def _succeeded(self) -> WorkflowActivationCompletion:
+        completion = self._completion()
+        completion.successful.SetInParent()
+        return completion
 
     # --- the task
 
