@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
@@ -38,6 +39,9 @@ another one goes on. What many effects at once bring may go to storage."""
 PLACES = 3
 """How many stretches of a worker go on at once, as long as their effects take less than `QUICK_S`: all that they use is
 the processor, and with more of them each would bring fewer effects before it closes."""
+
+PLACE_S = 5.0
+"""How long a stretch waits for its place, in seconds. Then it goes on without one."""
 
 QUICK_S = 0.1
 """After this time, in seconds, a stretch that waits for an effect lets another one begin."""
@@ -156,8 +160,9 @@ class Stretch:
             CancelledError: The activity was canceled before there was an outcome.
             TimeoutError: The task's code hangs.
         """
-        await self._places.acquire()
-        self._has_place = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._places.acquire(), PLACE_S)
+            self._has_place = True
         try:
             turn = await self._told(None)
             while not self._is_over(turn):
