@@ -40,7 +40,7 @@ PLACES = 3
 """How many stretches of a worker go on at once, as long as their effects take less than `QUICK_S`: all that they use is
 the processor, and with more of them each would bring fewer effects before it closes."""
 
-PLACE_S = 5.0
+PLACE_S = 20.0
 """How long a stretch waits for its place, in seconds. Then it goes on without one."""
 
 QUICK_S = 0.1
