@@ -44,12 +44,13 @@ PER_TASK = 1_000
 OWN = 2**31
 """The number of the activity that never runs, and of the timer. The SDK counts its own from 1."""
 
-_ENDS = {
+ENDS = {
     "complete_workflow_execution",
     "fail_workflow_execution",
     "cancel_workflow_execution",
     "continue_as_new_workflow_execution",
 }
+"""The commands that end a run."""
 
 Activate = Callable[["WorkflowActivation"], "WorkflowActivationCompletion"]
 
@@ -117,7 +118,7 @@ class Batches:
             batch.timestamp.CopyFrom(self._at)  # as core does where a local activity's worker has a clock that is ahead
         self._at = batch.timestamp
         completion = self._activate(batch)
-        ended = any(command.WhichOneof("variant") in _ENDS for command in completion.successful.commands)
+        ended = any(command.WhichOneof("variant") in ENDS for command in completion.successful.commands)
         if completion.HasField("failed") or ended:
             self._rest = []
         elif not part.jobs or (self._taken >= PER_TASK and len(self._rest) > 1):

@@ -106,7 +106,7 @@ class Committed:
             joined = Joined(inner.activate, fails, payload, _completion)
             self._activate = activate = Batches(joined.activate).activate
             if _RECORDS:
-                self._recorder = _recorder(activate, joined, det, reader)
+                self._recorder = _recorder(activate, joined, det, reader, fails, payload)
         self._length = 0
         self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
         self._loading = False
@@ -165,11 +165,17 @@ def _writers(det: WorkflowInstanceDetails) -> tuple[Callable[[Exception, Failure
     return fails, payload
 
 
-def _recorder(activate: Any, joined: Joined, det: WorkflowInstanceDetails, reader: Reader | None) -> Recorder:
+def _recorder(
+    activate: Any,
+    joined: Joined,
+    det: WorkflowInstanceDetails,
+    reader: Reader | None,
+    fails: Callable[[Exception, Failure], None],
+    payload: Callable[[Any], Payload],
+) -> Recorder:
     if reader is not None:
         reader.attach()
     run = Run(workflow_id=det.info.workflow_id, run_id=det.info.run_id)
-    fails, payload = _writers(det)
 
     def payloads(value: Any) -> Payload | None:
         try:

@@ -41,7 +41,7 @@ from temporalio.api.failure.v1 import Failure
 from refold.core.lineage.ids import place
 from refold.effects.short.stretch import RUNS, STRETCH, Asked, Record, Turn, error_of
 from refold.temporal.data.wire import LEDGER_ACTIVITY, STRETCH_END
-from refold.temporal.worker.batches import OWN
+from refold.temporal.worker.batches import ENDS, OWN, Activate
 
 if TYPE_CHECKING:
     # The SDK's own, so not for certain there at run time; `committed` joins nothing where it is not.
@@ -54,14 +54,6 @@ LATE = "a local activity ended with the workflow task before; the workflow task 
 LOST = "outcomes that the task was given did not reach history; the workflow task is tried again"
 
 _DIFFERS = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
-_ENDS = {
-    "complete_workflow_execution",
-    "fail_workflow_execution",
-    "cancel_workflow_execution",
-    "continue_as_new_workflow_execution",
-}
-
-Activate = Callable[["WorkflowActivation"], "WorkflowActivationCompletion"]
 
 
 @dataclass(eq=False)
@@ -277,7 +269,7 @@ class Joined:
         if len(left) < len(commands):
             del commands[:]
             commands.extend(left)
-        if any(command.WhichOneof("variant") in _ENDS for command in left):
+        if any(command.WhichOneof("variant") in ENDS for command in left):
             self._over = True
             self._asked.clear()
 

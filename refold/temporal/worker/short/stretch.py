@@ -37,8 +37,8 @@ STRETCH = timedelta(seconds=2)
 """For how long a stretch begins effects. Until it has ended, nobody reaches the task."""
 
 MOST = 100
-"""How many effects a stretch begins. The workflow task sends all outcomes together, of up to 32 KiB each, and Temporal
-terminates a workflow that sends more than 4 MB."""
+"""How many effects a stretch begins. The workflow task sends all outcomes together, each below 32 KiB in history, and
+Temporal terminates a workflow that sends more than 4 MB."""
 
 COMMIT = timedelta(milliseconds=1)
 END_PATIENCE = timedelta(seconds=60)
