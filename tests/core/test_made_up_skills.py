@@ -1,7 +1,6 @@
 """The laws hold for skills that are made up: garbage in every place, states and arguments of every JSON-able type."""
 
 import gc
-import os
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from typing import Any
@@ -30,10 +29,11 @@ from refold.testing.laws import check_lineage
 from refold.testing.strategies import Happening, lineages
 from tests.core.byhand import ByHand
 from tests.core.made_up import Kind, kinds, skills
+from tests.sweeps import LONG_S, THOROUGH
 
 ANY = settings(max_examples=75, suppress_health_check=list(HealthCheck))
 # Ten thousand where there is time; CI has less.
-MANY = settings(ANY, max_examples=10_000 if os.environ.get("REFOLD_SWEEP") == "all" else 2_000)
+MANY = settings(ANY, max_examples=10_000 if THOROUGH else 1_000)
 # What a made-up skill leaves behind: coroutines that it never awaits.
 LEFT_BEHIND = pytest.mark.filterwarnings(
     "ignore:coroutine:RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
@@ -64,7 +64,7 @@ def test_no_garbage_breaks_a_law(data: st.DataObject) -> None:
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(LONG_S)
 @LEFT_BEHIND
 @pytest.mark.usefixtures("collected")
 @MANY
@@ -174,7 +174,7 @@ def test_a_value_of_any_type_is_kept_as_it_is(style: Any, data: st.DataObject) -
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(LONG_S)
 @STYLES
 @MANY
 @given(data=st.data())

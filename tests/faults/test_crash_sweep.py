@@ -24,11 +24,11 @@ from tests.faults.processes import ROOT, Ledger, Workers, until
 from tests.services import nursery
 from tests.services.mail import MailServer
 from tests.services.shop import Shop
+from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal.test_task import collected, settled
 
 SWEEP_SKILLS = "tests.faults.sweep_skills"
-THOROUGH = os.environ.get("REFOLD_SWEEP") == "all"
-LONG = [pytest.mark.sweep, pytest.mark.timeout(7_200)]
+LONG = [pytest.mark.sweep, pytest.mark.timeout(LONG_S)]
 
 
 @pytest.fixture
@@ -116,9 +116,9 @@ def asking(make_sweep: Callable[[dict[str, str]], CrashSweep], env: dict[str, st
     return make_sweep({**env, **model.environment, "REFOLD_MODEL": "openai:demo"})
 
 
-def all_points(points: list[Point]) -> Sequence[Point]:
-    """All of them where there is time (REFOLD_SWEEP=all takes an hour or more); else every twentieth."""
-    return points if THOROUGH else points[::20]
+def every(step: int) -> Callable[[list[Point]], Sequence[Point]]:
+    """All of them where there is time (REFOLD_SWEEP=all takes an hour or more); else one of so many."""
+    return lambda points: points if THOROUGH else points[::step]
 
 
 def some_points(points: list[Point]) -> Sequence[Point]:
@@ -130,7 +130,7 @@ def some_points(points: list[Point]) -> Sequence[Point]:
     "points",
     [
         pytest.param(some_points, id="some"),
-        pytest.param(all_points, id="many", marks=LONG),
+        pytest.param(every(20), id="many", marks=LONG),
     ],
 )
 async def test_forty_steps_however_the_machine_dies(
@@ -161,33 +161,28 @@ TILL = """Charge order A1.
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(LONG_S)
 async def test_an_agent_however_the_machine_dies(asking: CrashSweep, shop: Shop) -> None:
     """
     One charge, one mail, each model call once, whichever of its steps loses its worker.
     """
     shop.order("A1", paid_cents=5_000)
 
-    report = await asking.run("till", Content.from_text(TILL))
+    report = await asking.run("till", Content.from_text(TILL), points=every(3))
 
     assert report.outcome.told == {"charges": [4_200], "refunds": [], "mails": ["Order A1"], "model calls": 4}
     assert report.points
 
 
-def every_seventh(points: list[Point]) -> Sequence[Point]:
-    """All of them where there is time."""
-    return points if THOROUGH else points[::7]
-
-
 @pytest.mark.sweep
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(LONG_S)
 async def test_a_loop_of_ones_own_however_the_machine_dies(asking: CrashSweep, shop: Shop) -> None:
     """
     Plan, two views at once, act and check: one refund, one mail, each model call once, and the same journal.
     """
     shop.order("A1", paid_cents=5_000)
 
-    report = await asking.run("careful_till", Content.from_text("A1 cost 5 too much.\n-> Yes."), points=every_seventh)
+    report = await asking.run("careful_till", Content.from_text("A1 cost 5 too much.\n-> Yes."), points=every(7))
 
     assert report.outcome.told == {"charges": [], "refunds": [500], "mails": ["Order A1"], "model calls": 7}
     assert report.points
@@ -335,7 +330,7 @@ async def test_five_lost_workers_are_no_reason_to_ask_a_person(
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(LONG_S)
 async def test_kills_between_effect_and_receipt_in_a_row(asking: CrashSweep, shop: Shop) -> None:
     """
     SIGKILL when the money is refunded and nobody knows, again and again: one refund each.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from refold.temporal.dev import DevServer
 from tests.faults.conftest import engine_of
 from tests.faults.model import Model
 from tests.faults.processes import WorkerProcess, Workers, until
+from tests.sweeps import THOROUGH
 from tests.temporal.test_task import RESEARCH_LOOPS, collected, settled, text, without_ids
 
 QUEUE = "kill-points"
@@ -28,7 +28,7 @@ SOME = (1, 3, 5, 6, 8)
 """The first call, one in the middle, the wait, the first call after it, and the end."""
 
 HISTORY_EVENTS = 47
-EVENTS = range(1, HISTORY_EVENTS + 1, 1 if os.environ.get("REFOLD_SWEEP") == "all" else 2)
+EVENTS = range(1, HISTORY_EVENTS + 1, 1 if THOROUGH else 2)
 
 
 class Crew:

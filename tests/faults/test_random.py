@@ -32,6 +32,7 @@ from tests.faults.errands import Errand, Errands
 from tests.faults.errands_new import Insured
 from tests.faults.world import World, faults
 from tests.services.mail import MailServer
+from tests.sweeps import LONG_S
 
 T = TypeVar("T")
 
@@ -122,7 +123,7 @@ async def watched(engine: TemporalEngine, job: Job) -> TaskView:
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(LONG_S)
 async def test_nothing_is_lost_twice_or_stuck(tmp_path: Path) -> None:
     """
     Workers, server, database and storage come and go, and the shop lies: all tasks end as they would have.
@@ -145,7 +146,7 @@ async def test_nothing_is_lost_twice_or_stuck(tmp_path: Path) -> None:
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(LONG_S)
 async def test_two_hundred_tasks_under_a_kill_every_three_seconds(tmp_path: Path) -> None:
     """
     A worker is killed every 3 s for a minute, and the server twice: all are done, with one charge and one mail each,

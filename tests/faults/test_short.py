@@ -18,7 +18,8 @@ from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
 from refold.testing.crash_sweep import CrashSweep, Kind, Point
 from tests.faults.processes import Ledger, Workers
-from tests.faults.test_crash_sweep import all_points, mail, make_sweep, model, shop  # noqa: F401 - fixtures
+from tests.faults.test_crash_sweep import every, mail, make_sweep, model, shop  # noqa: F401 - fixtures
+from tests.sweeps import LONG_S
 from tests.temporal.test_task import collected, settled
 
 pytestmark = pytest.mark.timeout(300)
@@ -73,7 +74,7 @@ def around_the_money(points: list[Point]) -> Sequence[Point]:
     "points",
     [
         pytest.param(around_the_money, id="some"),
-        pytest.param(all_points, id="all", marks=[pytest.mark.sweep, pytest.mark.timeout(7_200)]),
+        pytest.param(every(20), id="all", marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)]),
     ],
 )
 async def test_forty_steps_on_the_short_way(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from random import Random
@@ -36,6 +35,7 @@ from refold.engine import TaskView
 from refold.temporal import TemporalEngine
 from refold.temporal.data.inputs import LONGEST_ID
 from refold.temporal.dev import DevServer, find_binary
+from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal import skills
 from tests.temporal.conftest import failures_of_the_worker
 from tests.temporal.test_task import collected, text
@@ -552,14 +552,14 @@ async def test_no_payload_wedges_a_task(engine: TemporalEngine, sent: Sent) -> N
     await odd(engine, sent)
 
 
-THOUSAND = 1_000 if os.environ.get("REFOLD_SWEEP") == "all" else 300
+THOUSAND = 1_000 if THOROUGH else 300
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(LONG_S)
 @given(sent=SENT)
 @settings(
-    max_examples=1_000 if os.environ.get("REFOLD_SWEEP") == "all" else 300,
+    max_examples=1_000 if THOROUGH else 300,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
 )
@@ -606,7 +606,7 @@ def typed(chance: Random, task_id: str) -> list[str]:
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(LONG_S)
 async def test_nothing_that_is_typed_wedges_a_task(engine: TemporalEngine, server: DevServer) -> None:
     """
     A thousand odd inputs by `temporal workflow signal`, `update execute` and `start`: every task that got one answers,

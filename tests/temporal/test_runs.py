@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -19,6 +18,7 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.client import journal
 from refold.temporal.data.wire import Page, TaskStart
 from refold.temporal.worker.workflow import SkillWorkflow
+from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal import skills
 from tests.temporal.conftest import PATIENT, failures_of_the_worker, replay_all
 from tests.temporal.test_task import RESEARCH_LOOPS, collected, run, settled, text, without_ids
@@ -143,7 +143,9 @@ async def test_a_burst_of_signals_loses_none(restless: TemporalEngine) -> None:
     assert [entry.seq for entry in entries] == list(range(1, 53))
 
 
-@pytest.mark.parametrize("answers", [1_050, pytest.param(9_950, marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)])])
+@pytest.mark.parametrize(
+    "answers", [1_050, pytest.param(9_950, marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)])]
+)
 async def test_whatever_waits_for_a_worker_is_taken(client: Client, plugin: RefoldPlugin, answers: int) -> None:
     """
     However many answers wait, a worker takes them in batches that fit the SDK's deadline, over several workflow tasks;
@@ -205,14 +207,14 @@ async def works_beside_its_part(engine: TemporalEngine) -> tuple[str, str]:
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(LONG_S)
 async def test_a_long_life_is_recovered_and_forked(client: Client, plugin: RefoldPlugin) -> None:
     """
     20,000 entries where there is time (REFOLD_SWEEP=all), over several runs. Recovering and forking it fold a bounded
     part of the journal.
     """
     engine = TemporalEngine(client, "long-lives", patience=PATIENT)
-    entries = 20_000 if os.environ.get("REFOLD_SWEEP") == "all" else 6_000
+    entries = 20_000 if THOROUGH else 3_000
     at = entries * 5 // 9
     async with make_worker(client, plugin, task_queue="long-lives"):
         id = (await run(engine, "counts")).task_id

@@ -242,6 +242,8 @@ def _check(draft: Draft, transition: Transition) -> None:
             f"{many:,} commands would be open at once, of {MOST_OPEN:,} at most; give `ctx.parallel` a `limit=`, or "
             "wait for some before asking for more"
         )
+    if not transition.commands:
+        return
     taken = {pending.command.id for pending in draft.pending.values()} | {wait.slot for wait in draft.waits}
     for command in transition.commands:
         if command.id in taken:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain
 
 from pydantic import ConfigDict, Field, JsonValue
 
@@ -262,11 +263,8 @@ class Snapshot(Value):
     @property
     def open_waits(self) -> tuple[Wait, ...]:
         """All questions that this task takes answers to: its own, then those of its parts."""
-        waits = self.waits
-        for pending in self.pending.values():
-            if pending.asks:
-                waits += pending.asks
-        return waits
+        of_parts = [one.asks for one in self.pending.values() if one.asks]
+        return (*self.waits, *chain.from_iterable(of_parts)) if of_parts else self.waits
 
     @property
     def unresolved(self) -> tuple[Unresolved, ...]:

@@ -70,7 +70,7 @@ class SendAnswer:
 Want = Perform | Alarm | SendAnswer
 
 
-Known = dict[str, tuple[Pending, dict[str, Want]]]
+Known = dict[str, tuple[Pending, tuple[tuple[str, Want], ...]]]
 """What a caller keeps between two looks at a task with many open commands: what each command wanted."""
 
 
@@ -94,11 +94,12 @@ def wanted(snapshot: Snapshot, known: Known | None = None) -> dict[str, Want]:
     for id, pending in snapshot.pending.items():
         kept = known.get(id)
         if kept is None or kept[0] is not pending:
-            kept = pending, dict(_of_command(snapshot, id, pending))
+            kept = pending, tuple(_of_command(snapshot, id, pending))
             if snapshot.fork is None and not isinstance(pending.command, CallChat):  # these depend on more of the task
                 known[id] = kept
         if id not in settled:
-            wants |= kept[1]
+            for key, want in kept[1]:
+                wants[key] = want
     for id in known.keys() - snapshot.pending.keys():
         del known[id]
     return wants

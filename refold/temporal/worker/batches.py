@@ -6,7 +6,8 @@ is given at most `BATCH` of them at once:
 1. Between two batches the worker asks core for another activation of the same workflow task: it starts an activity and
    cancels it in one completion. Neither command reaches the server, and nothing is written to history.
 2. After `PER_TASK` of them the worker completes the workflow task before the server's timeout for it (10 seconds), and
-   starts a timer of a millisecond, which brings the next workflow task. This writes five events.
+   starts a timer of a millisecond, which brings the next workflow task. This writes five events. A job counts once more
+   for every `CROWD` activities that are open.
 3. An update is taken in the workflow task that brought it; the server rejects it otherwise. So only what else comes
    waits for the next workflow task, and an update is not counted: a rejected one is missing in a replay, and so is a
    workflow task that brought nothing else, which therefore takes none of what waits. Nor is a patch counted, which only
@@ -40,6 +41,10 @@ BATCH = 50
 
 PER_TASK = 1_000
 """The most jobs, updates and patches aside, that a workflow is given in one workflow task."""
+
+CROWD = 250
+"""So many open activities make a job count once more towards `PER_TASK`: what a task takes is looked at beside all that
+is open, and with a thousand open takes some ten milliseconds on a busy machine. Histories depend on it."""
 
 OWN = 2**31
 """The number of the activity that never runs, and of the timer. The SDK counts its own from 1."""
@@ -82,7 +87,8 @@ class Batches:
     """
 
     def __init__(self, activate: Activate) -> None:
-        self._activate = activate
+        self._perform = activate
+        self._open = 0  # activities
         self._rest: list[_Part] = []
         self._taken = 0  # of the first part
         self._waits = False  # for the timer
@@ -109,7 +115,7 @@ class Batches:
             self._next_turn()
         part = self._rest[0]
         jobs, part.jobs = _split(_in_order(part.jobs), BATCH if self._taken < PER_TASK else 0)
-        self._taken += BATCH * any(map(_counts, jobs))
+        self._taken += BATCH * (1 + max(0, self._open) // CROWD) * any(map(_counts, jobs))
         if part.jobs and self._taken >= PER_TASK:
             jobs += [job for job in part.jobs if job.HasField("do_update")]
             part.jobs = [job for job in part.jobs if not job.HasField("do_update")]
@@ -125,6 +131,12 @@ class Batches:
             self._next_turn()
         if self._rest:
             self._ask_for_more(completion)
+        return completion
+
+    def _activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        self._open -= sum(_ends_activity(job) for job in act.jobs)
+        completion = self._perform(act)
+        self._open += sum(command.HasField("schedule_activity") for command in completion.successful.commands)
         return completion
 
     def _next_turn(self) -> None:
@@ -172,6 +184,10 @@ def _needs_batches(jobs: Sequence[WorkflowActivationJob]) -> bool:
 
 def _is_own(job: WorkflowActivationJob) -> bool:
     return OWN in (job.resolve_activity.seq, job.fire_timer.seq)
+
+
+def _ends_activity(job: WorkflowActivationJob) -> bool:
+    return job.HasField("resolve_activity") and not job.resolve_activity.is_local
 
 
 def _counts(job: WorkflowActivationJob) -> bool:

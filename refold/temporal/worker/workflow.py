@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -286,7 +286,8 @@ class SkillWorkflow(TaskHandlers):
     def _reconcile(self) -> None:
         """Make what is going on equal to what is wanted."""
         want = wanted(self._now, self._wants)
-        unwanted = [key for key in self._going if key not in want]
+        gone = self._going.keys() - want.keys()
+        unwanted = [key for key in self._going if key in gone] if gone else []
         self._short.dropped(unwanted)
         for key in unwanted:
             self._stop(*self._going.pop(key))
@@ -303,7 +304,7 @@ class SkillWorkflow(TaskHandlers):
         if finished(self._now):
             over = self._short.none and not any(_is_part(one) for one, _ in self._open.values())
         else:
-            over = draining and self._short.none and not self._held_by(want.values())
+            over = draining and self._short.none and next(self._held_by(want.values()), None) is None
         if over and not self._over.done():
             self._over.set_result(None)
 
@@ -447,13 +448,16 @@ class SkillWorkflow(TaskHandlers):
             isinstance(one, Perform) and not _is_part(one) for one in wanted(self._now).values()
         )
 
-    def _held_by(self, wants: Iterable[Want]) -> list[str]:
+    def _held_by(self, wants: Iterable[Want]) -> Iterator[str]:
         """What is out that a new run could not receive: an effect, a report, a part that is not told; for people."""
-        out = {one.invocation_id: one for one, _ in self._going.values() if isinstance(one, Perform)}
-        held = [one for id, one in out.items() if not self._told.get(id)]
-        held += [one for one in wants if isinstance(one, Perform) and self._is_open(one)]
-        found = [f"{one.command.kind} {one.command.subject}" for one in held]
-        return found if self._report is None else [*found, "its report to the task that it is a part of"]
+        for one, _ in self._going.values():
+            if isinstance(one, Perform) and not self._told.get(one.invocation_id):
+                yield f"{one.command.kind} {one.command.subject}"
+        for want in wants:
+            if isinstance(want, Perform) and self._is_open(want):
+                yield f"{want.command.kind} {want.command.subject}"
+        if self._report is not None:
+            yield "its report to the task that it is a part of"
 
     def _seal(self) -> None:
         self._sealing = True
@@ -469,7 +473,7 @@ class SkillWorkflow(TaskHandlers):
     def _tell_parts(self) -> None:
         """Let the parts that are out send their outcome as a signal, which reaches the task's next run."""
         for want, _ in list(self._going.values()):
-            if isinstance(want, Perform) and _is_part(want) and want.invocation_id not in self._told:
+            if _is_part(want) and want.invocation_id not in self._told:
                 self._told[want.invocation_id] = False
                 telling = asyncio.ensure_future(self._tell(want.invocation_id))
                 telling.add_done_callback(partial(self._told_part, want.invocation_id))
@@ -614,8 +618,9 @@ def _is_versioned() -> bool:
     return version is not None and bool(version.deployment_name)
 
 
-def _is_part(want: Want) -> bool:
-    return isinstance(want, Perform) and isinstance(want.command, CallSkill)
+def _is_part(want: Want) -> TypeGuard[Perform]:
+    # Asked of each of perhaps two thousand effects: the sandbox makes `isinstance` slow.
+    return type(want) is Perform and type(want.command) is CallSkill
 
 
 def _for_people(task: Snapshot) -> tuple[tuple[Wait, ...], tuple[Unresolved, ...]]:

@@ -32,6 +32,7 @@ from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.grpc.test_binding import V1, gateway, message
 from tests.a2a.test_fuzz import ANY_SPEED, EXAMPLES, INSIDE, MOST, PUBLIC, SECRET, Screened
+from tests.sweeps import LONG_S
 
 SERVICE = "/lf.a2a.v1.A2AService"
 OURS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -205,7 +206,7 @@ async def test_a_wrong_call_is_told_what_is_wrong_with_it(
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(LONG_S)
 @settings(max_examples=MOST, **ANY_SPEED)
 @given(call=calls, drawn=st.data())
 async def test_thousands_of_wrong_calls(target: Target, call: tuple[str, Any], drawn: st.DataObject) -> None:

@@ -1,13 +1,12 @@
 """Every row of the table of changes, on a real server, by worker restart, by rolling deploy and by versioned deploy.
 
 Each row in one place by restart, and by one of the two deploys, or both where the row says something of its own of
-them. Otherwise, in other places, and sealed before a restart, in the sweep: a third of those trials, and all with
+them. Otherwise, in other places, and sealed before a restart, in the sweep: a fifth of those trials, and all with
 REFOLD_SWEEP=all.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from refold.temporal import Outcome
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
+from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal.changes.rows import ROWS, Fate, Place
 from tests.temporal.changes.trials import Site, Trial, restarted, rolled, sealed, versioned
 from tests.temporal.upgrade.sealed_skills import paid
@@ -49,7 +49,7 @@ def trials(way: str, *, sweep: bool) -> list[Trial]:
         }
         chosen = (number + list(WAYS).index(way)) % len(row.at) if tried[way] else -1
         found += [Trial(key, place, way) for at, place in enumerate(row.at) if (at != chosen) is sweep]
-    return found[::3] if sweep and os.environ.get("REFOLD_SWEEP") != "all" else found
+    return found[::5] if sweep and not THOROUGH else found
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def each(way: str) -> pytest.MarkDecorator:
         ("id", "sweep"),
         [
             pytest.param(
-                one.id, sweep, id=one.id, marks=[pytest.mark.sweep, pytest.mark.timeout(1_800)] if sweep else []
+                one.id, sweep, id=one.id, marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)] if sweep else []
             )
             for sweep in (False, True)
             for one in trials(way, sweep=sweep)

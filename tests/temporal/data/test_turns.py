@@ -14,7 +14,7 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 
 from refold.temporal.data.turns import NONE, Turns, turns_of
 from refold.temporal.worker import batches
-from refold.temporal.worker.batches import BATCH, OWN, PER_TASK, Batches
+from refold.temporal.worker.batches import BATCH, CROWD, OWN, PER_TASK, Batches
 
 TASK = ("workflow_task_scheduled", "workflow_task_started", "workflow_task_completed")
 SIGNAL, ACTIVITY, TIMER = "workflow_execution_signaled", "activity_task_completed", "timer_fired"
@@ -70,7 +70,10 @@ def merged(events: list[HistoryEvent]) -> WorkflowActivation:
 
 
 class Workflow:
-    """Takes what it is given, and keeps it: the time of each activation in seconds, its length and its jobs."""
+    """Takes what it is given, and keeps it: the time of each activation in seconds, its length and its jobs.
+
+    Each signal begins two activities.
+    """
 
     def __init__(self) -> None:
         self.given: list[tuple[int, int, list[str]]] = []
@@ -78,7 +81,10 @@ class Workflow:
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         kinds: list[str] = [job.WhichOneof("variant") or "" for job in act.jobs]
         self.given.append((act.timestamp.seconds, act.history_length, kinds))
-        return WorkflowActivationCompletion(run_id=act.run_id)
+        completion = WorkflowActivationCompletion(run_id=act.run_id)
+        for _ in range(2 * kinds.count("signal_workflow")):
+            completion.successful.commands.add().schedule_activity.SetInParent()
+        return completion
 
     def remembered(self) -> list[tuple[int, int, list[str]]]:
         """What it was given, without the refused updates, which a replay is not given."""
@@ -141,6 +147,22 @@ def test_a_kind_that_history_tells_otherwise_is_not_taken_apart() -> None:
     ]
 
 
+def test_a_crowded_task_takes_fewer_in_a_workflow_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Each costs more where much is open beside it, and the server waits ten seconds for all.
+    """
+    monkeypatch.setattr(batches, "BATCH", 1)
+    monkeypatch.setattr(batches, "PER_TASK", 6)
+    monkeypatch.setattr(batches, "CROWD", 2)
+    events = Written((), (SIGNAL,) * 9).events
+    workflow = Workflow()
+
+    assert take(Batches(workflow.activate), merged(events))
+
+    # With no activity open a signal counts once, with two open twice, with four three times: 1 + 2 + 3.
+    assert [kinds for _, _, kinds in workflow.given] == [["signal_workflow"]] * 3
+
+
 def test_a_request_to_cancel_comes_by_itself() -> None:
     """
     After what the SDK takes before it. What comes last is given with the history's length, which lets a run end.
@@ -157,9 +179,9 @@ TURNS = st.lists(
 
 
 @given(TURNS, st.randoms(use_true_random=False))
-@pytest.mark.parametrize(("batch", "per_task"), [(1, 2), (1, 3), (2, 4), (BATCH, PER_TASK)])
+@pytest.mark.parametrize(("batch", "per_task", "crowd"), [(1, 2, 9), (1, 9, 1), (2, 8, 3), (BATCH, PER_TASK, CROWD)])
 def test_a_replay_is_given_what_the_task_was_given(
-    batch: int, per_task: int, turns: list[list[str]], random: Random
+    batch: int, per_task: int, crowd: int, turns: list[list[str]], random: Random
 ) -> None:
     """
     Whatever each workflow task brought, in whatever batches, and whichever of them core merges: the same jobs at the
@@ -168,6 +190,7 @@ def test_a_replay_is_given_what_the_task_was_given(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(batches, "BATCH", batch)
         patched.setattr(batches, "PER_TASK", per_task)
+        patched.setattr(batches, "CROWD", crowd)
         lived, written, waits = Workflow(), Written(), False
         taking, together = Batches(lived.activate), [list[HistoryEvent]()]
         for brings in [*turns, *[[]] * 10]:

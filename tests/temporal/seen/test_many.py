@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from uuid import uuid4
 
 import httpx
@@ -18,15 +17,16 @@ from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
 from tests.services.serving import free_port
+from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal.conftest import PATIENT
 from workflows import hello
 
-TASKS = 10_000 if os.environ.get("REFOLD_SWEEP") == "all" else 500
+TASKS = 10_000 if THOROUGH else 500
 AT_ONCE = 50
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(LONG_S)
 async def test_many_tasks_have_few_series(server: DevServer, values: Folder) -> None:
     """
     Whatever the tasks, their ids, owners and texts are: refold's and the SDK's series are less than a thousand.

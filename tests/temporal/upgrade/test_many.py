@@ -22,6 +22,7 @@ from refold.temporal.data.storage import Folder
 from refold.temporal.dev import dev_server
 from refold.temporal.upgrade.builds import builds_of
 from refold.temporal.upgrade.upgrade import AT_ONCE, PATIENCE
+from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import collected, settled, text
 from tests.temporal.upgrade import new_skills, sealed_skills
@@ -37,7 +38,11 @@ pytestmark = pytest.mark.server
 
 MANY = [
     pytest.param(24, marks=[pytest.mark.timeout(600)]),
-    pytest.param(1_000, marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)]),
+    pytest.param(
+        1_000 if THOROUGH else 200,
+        id="many",
+        marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)],
+    ),
 ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
@@ -36,6 +35,7 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from refold.temporal.worker import batches
 from refold.temporal.worker.workflow import SkillWorkflow
+from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal import order_skills
 
 SOON = timedelta(milliseconds=100)
@@ -109,7 +109,7 @@ class Mill:
 
 
 # Some 2,000 interleavings where there is time; CI has less.
-MANY = 700 if os.environ.get("REFOLD_SWEEP") == "all" else 100
+MANY = 700 if THOROUGH else 40
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ MANY = 700 if os.environ.get("REFOLD_SWEEP") == "all" else 100
     [
         pytest.param(12, batches.BATCH, id="at once"),
         pytest.param(12, 1, id="in batches"),
-        pytest.param(MANY, batches.BATCH, id="many", marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)]),
-        pytest.param(MANY, 1, id="many in batches", marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)]),
+        pytest.param(MANY, batches.BATCH, id="many", marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)]),
+        pytest.param(MANY, 1, id="many in batches", marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)]),
     ],
 )
 async def test_a_task_takes_events_in_the_order_in_which_a_replay_takes_them(
@@ -175,8 +175,8 @@ class Crowd(Mill):
     [
         pytest.param(3, 6, batches.BATCH, id="at once"),
         pytest.param(3, 6, 1, id="in batches"),
-        pytest.param(MANY // 10, 20, batches.BATCH, id="many", marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)]),
-        pytest.param(MANY // 10, 20, 1, id="many in batches", marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)]),
+        pytest.param(MANY // 10, 20, batches.BATCH, id="many", marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)]),
+        pytest.param(MANY // 10, 20, 1, id="many in batches", marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)]),
     ],
 )
 async def test_messages_beside_refused_updates_are_taken_when_a_replay_takes_them(

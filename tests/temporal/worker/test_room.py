@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer
 
 from refold import Content, Status
@@ -34,26 +34,36 @@ async def engine(client: Client, plugin: RefoldPlugin) -> AsyncIterator[Temporal
         yield TemporalEngine(client, QUEUE, patience=PATIENT)
 
 
+async def histories_of(client: Client, task_id: str) -> list[WorkflowHistory]:
+    """Of all runs, oldest first: after so many effects a task goes on in a new one."""
+    found: list[WorkflowHistory] = []
+    run_id = (await client.get_workflow_handle(task_id).describe()).raw_info.first_run_id
+    while run_id:
+        found.append(await client.get_workflow_handle(task_id, run_id=run_id).fetch_history())
+        run_id = found[-1].events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+    return found
+
+
 async def most_at_once(engine: TemporalEngine, plugin: RefoldPlugin, many: int, chars: int) -> tuple[int, int]:
     """The most effects that were open, and that one workflow task began, in a task that completes and replays."""
     view = await engine.start("wide_errand", Content.from_data({"many": many, "chars": chars}))
     done = await settled(engine, view.task_id)
     assert (done.status, done.messages[-1].text) == (Status.COMPLETED, str(many * chars))
 
-    history = await engine.client.get_workflow_handle(view.task_id).fetch_history()
-    await Replayer(workflows=[], plugins=[plugin]).replay_workflow(history)
     open_now = most_open = begun = most_begun = 0
-    for event in history.events:
-        match event.event_type:
-            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-                begun = 0
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                open_now, begun = open_now + 1, begun + 1
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-                open_now -= 1
-            case _:
-                pass
-        most_open, most_begun = max(most_open, open_now), max(most_begun, begun)
+    for history in await histories_of(engine.client, view.task_id):
+        await Replayer(workflows=[], plugins=[plugin]).replay_workflow(history)
+        for event in history.events:
+            match event.event_type:
+                case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                    begun = 0
+                case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                    open_now, begun = open_now + 1, begun + 1
+                case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+                    open_now -= 1
+                case _:
+                    pass
+            most_open, most_begun = max(most_open, open_now), max(most_begun, begun)
     return most_open, most_begun
 
 
