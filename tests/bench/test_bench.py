@@ -73,6 +73,7 @@ async def test_conversation_puts_three_histories_side_by_side() -> None:
 
 
 @pytest.mark.server
+@pytest.mark.sweep
 async def test_the_gateways_benchmark_tells_every_figure_with_its_limit() -> None:
     """
     `python -m bench a2a --json`: each request beside the SDK's server, and what open streams cost.

@@ -37,7 +37,7 @@ MOST_CALLS = 10
 pytestmark = pytest.mark.server
 
 MANY = [
-    pytest.param(24, marks=[pytest.mark.timeout(600)]),
+    pytest.param(12, marks=[pytest.mark.timeout(600)]),
     pytest.param(
         1_000 if THOROUGH else 200,
         id="many",
