@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -29,6 +29,7 @@ from refold.temporal.replay.values import clear, data_in, name_of, stored_in
 from refold.temporal.replay.watched import Seen, Watching
 from refold.temporal.worker.plugin import RefoldPlugin, silently
 from refold.temporal.worker.registry import workflows_of
+from refold.temporal.worker.stalls import HANGS, hangs, tried_again
 from refold.temporal.worker.workflow import SkillWorkflow
 
 
@@ -166,7 +167,8 @@ class Replays:
                 async for result in results:
                     while aside:
                         yield aside.pop(0)
-                    yield await self._judged(result, converter)
+                    forget = partial(self._seen.pop, result.history.run_id, None)
+                    yield await self._judged(await tried_again(replayer, result, forget), converter)
         for one in aside:
             yield one
 
@@ -198,6 +200,8 @@ class Replays:
             "skill": cls.type_name,
             "entries": len(seen.entries),
         }
+        if hangs(failure):
+            return Replayed(**told, problem=HANGS)
         failed = next((one.failure for one in seen.given if one.failure), "")
         if failure is not None and not isinstance(failure, NondeterminismError) and not failed:
             return Replayed(**told, problem=str(failure))

@@ -12,6 +12,7 @@ from temporalio.worker import Replayer
 
 from refold.divergence import DIFFERS
 from refold.temporal.worker.plugin import RefoldPlugin
+from refold.temporal.worker.stalls import HANGS, hangs, tried_again
 
 _MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)+)"')
 """A message in what the SDK's core says, which names one cause inside the other."""
@@ -35,9 +36,12 @@ class ReplayCheck:
 
     async def why_not(self, history: WorkflowHistory) -> str:
         """Why the code at hand does not fit the history of one run of a task, for people; empty if it fits."""
-        failure = (await self._replayer.replay_workflow(history, raise_on_replay_failure=False)).replay_failure
+        result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
+        failure = (await tried_again(self._replayer, result)).replay_failure
         if failure is None:
             return ""
+        if hangs(failure):
+            return HANGS
         if (found := self._plugin.replayed.difference) is not None:
             return f"{DIFFERS}: {found.found}"  # the ways out are others before a deployment
         messages = _MESSAGE.findall(str(failure))

@@ -1,0 +1,63 @@
+"""A machine that stands still for a moment while a history is replayed is no difference of the code."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.temporal.upgrade.replay_check import ReplayCheck
+from refold.temporal.worker.stalls import HANGS
+from refold.temporal.worker.workflow import SkillWorkflow
+from tests.temporal.replay.changed import each, recorded
+from workflows import hello
+
+# The SDK interrupts a thread that takes too long, before it has begun the workflow's coroutine.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+STALL_S = 2.3
+"""Longer than the SDK waits for an activation."""
+
+
+@pytest.fixture
+def stalls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The stalls that are to come, one at the first entry of each replay."""
+    coming: list[float] = []
+    take = SkillWorkflow._take
+
+    def late(self: SkillWorkflow, event: Any, *at: Any) -> Any:
+        if coming and not self._now.seq:
+            until = time.monotonic() + coming.pop()
+            while time.monotonic() < until:  # a sleep would not be interrupted
+                pass
+        return take(self, event, *at)
+
+    monkeypatch.setattr(SkillWorkflow, "_take", late)
+    return coming
+
+
+async def test_a_replay_that_was_held_up_is_tried_again(stalls: list[float], tmp_path: Path) -> None:
+    """
+    So a busy machine finds no change where there is none.
+    """
+    stalls.append(STALL_S)
+    [replayed] = await each([recorded("hello")], hello, values=tmp_path)
+    assert (replayed.problem, replayed.divergence, stalls) == ("", None, [])
+
+    stalls.append(STALL_S)
+    assert await ReplayCheck([hello]).why_not(recorded("hello")) == ""
+    assert stalls == []
+
+
+async def test_code_that_hangs_is_named(stalls: list[float], tmp_path: Path) -> None:
+    """
+    After three tries: the code at hand may do it each time.
+    """
+    stalls += [STALL_S] * 3
+    [replayed] = await each([recorded("hello")], hello, values=tmp_path)
+    assert (replayed.problem, stalls) == (HANGS, [])
+
+    stalls += [STALL_S] * 3
+    assert await ReplayCheck([hello]).why_not(recorded("hello")) == HANGS
