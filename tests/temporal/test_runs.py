@@ -214,7 +214,7 @@ async def test_a_long_life_is_recovered_and_forked(client: Client, plugin: Refol
     part of the journal.
     """
     engine = TemporalEngine(client, "long-lives", patience=PATIENT)
-    entries = 20_000 if THOROUGH else 3_000
+    entries = 20_000 if THOROUGH else 6_000
     at = entries * 5 // 9
     async with make_worker(client, plugin, task_queue="long-lives"):
         id = (await run(engine, "counts")).task_id

@@ -109,7 +109,7 @@ class Mill:
 
 
 # Some 2,000 interleavings where there is time; CI has less.
-MANY = 700 if THOROUGH else 40
+MANY = 700 if THOROUGH else 100
 
 
 @pytest.mark.parametrize(
