@@ -559,7 +559,7 @@ THOUSAND = 1_000 if THOROUGH else 300
 @pytest.mark.timeout(LONG_S)
 @given(sent=SENT)
 @settings(
-    max_examples=1_000 if THOROUGH else 300,
+    max_examples=THOUSAND,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
 )

@@ -16,7 +16,7 @@ from temporalio.client import Client, WorkflowFailureError
 from refold import Content
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
-from tests.sweeps import LONG_S
+from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal.conftest import PATIENT
 from tests.temporal.short import made_up
 from tests.temporal.short.made_up import TOOLS, VERBS, made
@@ -100,9 +100,14 @@ async def test_the_same_journal_either_way(ways: Ways, verbs: list[str]) -> None
 @pytest.mark.sweep
 @pytest.mark.timeout(LONG_S)
 @given(verbs=PROGRAMS)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@settings(
+    max_examples=150 if THOROUGH else 60,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
 async def test_the_same_journal_either_way_many_times(ways: Ways, verbs: list[str]) -> None:
     """
-    The same, sixty times.
+    The same, sixty times, or more where there is time (REFOLD_SWEEP=all).
     """
     await the_same(ways, verbs)
