@@ -51,3 +51,10 @@ def logs_as_they_were() -> Iterator[None]:
     yield
     structlog.reset_defaults()
     texts_of_lines(kept=True)
+
+
+@pytest.fixture
+def collected() -> Iterator[None]:
+    """What a test leaves behind is collected along with it: a later one would not forgive the warnings of it."""
+    yield
+    gc.collect()

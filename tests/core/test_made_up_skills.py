@@ -1,7 +1,5 @@
 """The laws hold for skills that are made up: garbage in every place, states and arguments of every JSON-able type."""
 
-import gc
-from collections.abc import Iterator
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -38,13 +36,6 @@ MANY = settings(ANY, max_examples=10_000 if THOROUGH else 1_000)
 LEFT_BEHIND = pytest.mark.filterwarnings(
     "ignore:coroutine:RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
-
-
-@pytest.fixture
-def collected() -> Iterator[None]:
-    """What the skills leave behind is collected with the test, not in the middle of a later one."""
-    yield
-    gc.collect()
 
 
 def keeps_the_laws(data: st.DataObject) -> None:

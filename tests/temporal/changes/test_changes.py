@@ -26,6 +26,7 @@ from tests.temporal.upgrade.sealed_skills import paid
 # Many tasks are rebuilt at once, and the SDK interrupts a thread that takes too long, wherever it stands just then.
 pytestmark = [
     pytest.mark.server,
+    pytest.mark.usefixtures("collected"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 

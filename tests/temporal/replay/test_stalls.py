@@ -15,7 +15,11 @@ from tests.temporal.replay.changed import each, recorded
 from workflows import hello
 
 # The SDK interrupts a thread that takes too long, before it has begun the workflow's coroutine.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.usefixtures("collected"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
 
 STALL_S = 2.3
 """Longer than the SDK waits for an activation."""
