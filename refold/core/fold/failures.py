@@ -244,7 +244,8 @@ def retry(draft: Draft, failed: CommandFailed) -> None:
     else:
         number = pending.attempt - (pending.uncounted if pending.moved else 0)
         wait_s = policy.delay(number, pending.invocation_id, failure.retry_after)
-        then = f"; retry {number} of {policy.max_retries} in {wait_s:g} s"
+        counted = pending.retries - pending.uncounted + 1  # as `_cause` counts them
+        then = f"; retry {counted} of {policy.max_retries} in {wait_s:g} s"
     draft.back_off(pending, wait_s, why)
     if pending.invocation_id.endswith(UNDO):
         return

@@ -311,10 +311,10 @@ def test_an_operator_lets_it_be_performed_again() -> None:
     pending = task.task.pending["T/1.1"]
     assert "by Ops: not charged" in entry.note
     assert (task.state, task.out, pending.decided, pending.attempt) == (TaskState.RUNNING, ["charge"], True, 2)
-    task.fail("charge", busy())
+    assert "retry 1 of 2 in" in task.fail("charge", busy()).note
     assert not task.task.pending["T/1.1"].decided, "the word was for one try"
     task.ring("charge")
-    task.fail("charge", busy())
+    assert "retry 2 of 2 in" in task.fail("charge", busy()).note
     task.ring("charge")
     assert task.state is TaskState.RUNNING
     task.give("charge", 5)
