@@ -124,7 +124,7 @@ async def _free(namespace: str, workflow_id: str, run_id: str) -> None:
     request = ResetStickyTaskQueueRequest(namespace=namespace, execution=task)
     # RuntimeError: there is no client, in a test of an activity. The step then waits, as it does without.
     with suppress(RPCError, RuntimeError):
-        await activity.client().workflow_service.reset_sticky_task_queue(request, timeout=FREE_PATIENCE)
+        await activity.client().workflow_service.reset_sticky_task_queue(request, retry=True, timeout=FREE_PATIENCE)
 
 
 def _count(kind: str, name: str, outcome: str, began: float) -> None:

@@ -244,7 +244,8 @@ async def _listens(address: str) -> bool:
 async def _serves(address: str, namespace: str, search_attributes: Mapping[str, str]) -> bool:
     try:
         client = await Client.connect(address, namespace=namespace)
-        known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=namespace))
+        request = ListSearchAttributesRequest(namespace=namespace)
+        known = await client.operator_service.list_search_attributes(request, retry=False)
     except (RPCError, RuntimeError):  # RuntimeError is how the SDK says that it could not connect
         return False
     return search_attributes.keys() <= known.custom_attributes.keys()

@@ -64,7 +64,9 @@ async def signal(engine: TemporalEngine, task_id: str, name: str, *inputs: Paylo
             workflow_execution=WorkflowExecution(workflow_id=task_id),
             signal_name=name,
             input=Payloads(payloads=inputs),
-        )
+            request_id=uuid4().hex,
+        ),
+        retry=True,
     )
 
 
@@ -79,6 +81,7 @@ async def update(engine: TemporalEngine, task_id: str, name: str, *inputs: Paylo
             ),
             request=Request(meta=Meta(update_id=uuid4().hex), input=Input(name=name, args=Payloads(payloads=inputs))),
         ),
+        retry=True,
         timeout=PATIENCE,
     )
     return answer.outcome.failure.message
@@ -95,7 +98,8 @@ async def start(engine: TemporalEngine, skill: str, *inputs: Payload, task_id: s
             task_queue=TaskQueue(name=engine.task_queue),
             input=Payloads(payloads=inputs),
             request_id=uuid4().hex,
-        )
+        ),
+        retry=True,
     )
     return task_id
 

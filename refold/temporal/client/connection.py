@@ -181,7 +181,7 @@ class Connection:
         """
         request = DescribeNamespaceRequest(namespace=self.client.namespace)
         with refusals("describe its namespace"):
-            await self.client.workflow_service.describe_namespace(request, timeout=PING_PATIENCE)
+            await self.client.workflow_service.describe_namespace(request, retry=False, timeout=PING_PATIENCE)
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ async def try_anew(client: Client, description: WorkflowExecutionDescription) ->
         request_id=f"{TRY_ANEW}/{lost[0].event_id}",  # those that look at once send one: history tells of it later
     )
     try:
-        await client.workflow_service.signal_workflow_execution(request)
+        await client.workflow_service.signal_workflow_execution(request, retry=True)
     except RPCError:  # a client that may only read, a task that has ended meanwhile
         return False
     return True

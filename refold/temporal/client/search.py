@@ -241,14 +241,14 @@ async def register(client: Client) -> None:
 
 async def _add_missing(client: Client) -> None:
     listed = await client.operator_service.list_search_attributes(
-        ListSearchAttributesRequest(namespace=client.namespace)
+        ListSearchAttributesRequest(namespace=client.namespace), retry=True
     )
     missing = {name: kind for name, kind in KINDS.items() if name not in listed.custom_attributes}
     if not missing:
         return
     kinds = {name: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind.upper()}") for name, kind in missing.items()}
     await client.operator_service.add_search_attributes(
-        AddSearchAttributesRequest(namespace=client.namespace, search_attributes=kinds)
+        AddSearchAttributesRequest(namespace=client.namespace, search_attributes=kinds), retry=True
     )
 
 

@@ -223,5 +223,6 @@ async def forget(connection: Connection, task_id: str, run_id: str | None) -> No
             DeleteWorkflowExecutionRequest(
                 namespace=connection.client.namespace,
                 workflow_execution=WorkflowExecution(workflow_id=task_id, run_id=run_id or ""),
-            )
+            ),
+            retry=True,
         )

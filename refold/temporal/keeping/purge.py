@@ -331,7 +331,7 @@ class Purge:
             namespace=self.client.namespace, workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id)
         )
         try:
-            await self.client.workflow_service.delete_workflow_execution(request)
+            await self.client.workflow_service.delete_workflow_execution(request, retry=True)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return

@@ -294,7 +294,8 @@ class Schedules:
                     patch=patch,
                     identity=self._client.identity,
                     request_id=uuid4().hex,
-                )
+                ),
+                retry=True,
             )
             return await handle.describe()  # the server answers once the schedule has taken what was sent before
         finally:

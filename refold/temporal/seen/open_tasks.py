@@ -166,7 +166,7 @@ class OpenTasks:
             task_queue_type=_KINDS[kind],
             report_stats=True,
         )
-        said = await self._client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
+        said = await self._client.workflow_service.describe_task_queue(request, retry=False, timeout=PATIENCE)
         lately = time.time() - POLLING_S
         polling = sum(poller.last_access_time.ToNanoseconds() / 1e9 >= lately for poller in said.pollers)
         level(metrics.QUEUE_POLLERS, polling, queue, kind)

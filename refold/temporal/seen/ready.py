@@ -74,7 +74,7 @@ async def _polled(client: Client, queue: str, identity: str) -> None:
         request = DescribeTaskQueueRequest(
             namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=_KINDS[kind]
         )
-        answer = await client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
+        answer = await client.workflow_service.describe_task_queue(request, retry=False, timeout=PATIENCE)
         return any(poller.identity == identity for poller in answer.pollers)
 
     with refusals("say who polls"):

@@ -166,7 +166,8 @@ async def backlog(client: Client, task_queue: str) -> int:
         request = DescribeTaskQueueRequest(
             namespace=client.namespace, task_queue=TaskQueue(name=task_queue), task_queue_type=kind, report_stats=True
         )
-        left += (await client.workflow_service.describe_task_queue(request)).stats.approximate_backlog_count
+        answer = await client.workflow_service.describe_task_queue(request, retry=True)
+        left += answer.stats.approximate_backlog_count
     return left
 
 

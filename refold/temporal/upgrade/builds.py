@@ -79,7 +79,7 @@ class Targets:
     async def _of_deployment(self, name: str) -> Target:
         request = DescribeWorkerDeploymentRequest(namespace=self.client.namespace, deployment_name=name)
         with refusals(f"describe worker deployment {name!r}"):
-            answer = await self.client.workflow_service.describe_worker_deployment(request)
+            answer = await self.client.workflow_service.describe_worker_deployment(request, retry=True)
         routing = answer.worker_deployment_info.routing_config
         current = routing.current_deployment_version.build_id
         build = self.build or current

@@ -25,7 +25,7 @@ class OutOfReach:
         self.namespace = "default"
         self.workflow_service = self
 
-    async def describe_task_queue(self, _: Any) -> Any:
+    async def describe_task_queue(self, _: Any, **__: Any) -> Any:
         self.away -= 1
         if self.away >= 0:
             raise RPCError("it restarts", RPCStatusCode.UNAVAILABLE, b"")

@@ -92,7 +92,7 @@ async def polling_builds(client: Client, queue: str) -> set[str]:
         task_queue=TaskQueue(name=queue),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
-    pollers = (await client.workflow_service.describe_task_queue(request)).pollers
+    pollers = (await client.workflow_service.describe_task_queue(request, retry=True)).pollers
     # The newest poll stands for now: it is by the server's clock, as all of them.
     newest = max((one.last_access_time.seconds for one in pollers), default=0)
     recent = [one for one in pollers if newest - one.last_access_time.seconds <= POLLING_S]
