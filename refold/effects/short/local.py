@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from time import time
@@ -55,6 +56,23 @@ ANOTHER_LEDGER = "another_ledger"
 
 T = TypeVar("T")
 log = logger(__name__)
+
+
+@dataclass(slots=True)
+class Novelty:
+    """What is known of whether earlier attempts of the workflow task have performed an effect.
+
+    Attributes:
+        surely: None of them can have asked for it, so that no record of it is looked for.
+        found: It was performed here, and recorded before anybody else had: none of them got any further.
+    """
+
+    surely: bool = False
+    found: bool = False
+
+
+NOVELTY: ContextVar[Novelty | None] = ContextVar("refold_novelty", default=None)
+"""Of the effect that is performed here; None where nobody knows or asks."""
 
 
 @dataclass(eq=False, slots=True)
@@ -184,11 +202,13 @@ class Local:
         if (another := await self._another(ledger)) is not None:
             raise ApplicationError(another, type=ANOTHER_LEDGER, non_retryable=True)
         ask, outcomes = self._asked(command)
-        recorded = await self._answered(outcomes.look, ask)
+        novelty = NOVELTY.get() or Novelty()
+        recorded = None if novelty.surely else await self._answered(outcomes.look, ask)
         if recorded is not None:
             return recorded
         value = to_jsonable_python(await perform())
-        return await self._answered(outcomes.record, ask, value)
+        brought, novelty.found = await self._answered(outcomes.record, ask, value)
+        return brought
 
     async def _another(self, ledger: str) -> str | None:
         """Why this worker would perform effects again, as it does not see their records; None if it does see them."""

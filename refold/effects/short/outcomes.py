@@ -9,6 +9,9 @@ History holds the outcome of a local activity only once its workflow task has en
 the workflow task runs again, and with it all its local activities: by these records with the same results at the same
 times, so that the task takes the same way, and asks for the same effects under the same ids.
 
+No record is looked for where there can be none: if an outcome was performed, and recorded by nobody before, then no
+earlier attempt had it, and none has asked for the effects that the task asks for next.
+
 Only results are recorded. After a failure the task begins no effect before the workflow task has ended
 (`refold.temporal.worker.short`), so nothing was built on one that is lost. An effect that has a receipt of its own
 (`at_most_once`, `compensate`) has both: the receipt, perhaps shared with other tasks by a business key, and the record,
@@ -88,14 +91,15 @@ class Outcomes:
         found = self._ledger.store.glance(ask.key)
         return None if found is None or found.fingerprint != ask.fingerprint else self._brought(ask, found)
 
-    def record(self, ask: Ask, value: JsonValue) -> Brought:
-        """Record a result; one that was recorded before stays, and is returned.
+    def record(self, ask: Ask, value: JsonValue) -> tuple[Brought, bool]:
+        """Record a result; one that was recorded before stays, and is returned. And whether none was.
 
         Raises:
             Verdict: As in `look`.
             LedgerUnavailable: The record was not written, or it is not known whether it was.
         """
-        return self._brought(ask, self._ledger.store.keep(resolved(None, ask, to_json(value).decode(), 0.0)))
+        kept = self._ledger.store.keep(resolved(None, ask, to_json(value).decode(), 0.0))
+        return self._brought(ask, kept), kept.holder == ask.holder
 
     def _brought(self, ask: Ask, found: Receipt) -> Brought:
         if found.fingerprint != ask.fingerprint:

@@ -10,7 +10,7 @@ outcomes, in the order in which the task was given them: one marker in history, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -116,6 +116,10 @@ class Going(Protocol):
     def is_over(self) -> bool:
         """Whether its outcome is there."""
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it was performed, and no earlier attempt of the workflow task had its outcome."""
+
     async def record(self) -> Record:
         """Its outcome, once it is there."""
 
@@ -130,19 +134,24 @@ RUNS: WeakValueDictionary[str, Run] = WeakValueDictionary()
 """The runs of this process that wait for such an activity, by the token that it is given."""
 
 
+class Begin(Protocol):
+    """Begins an effect."""
+
+    def __call__(self, asked: Asked, *, new: bool) -> Going:
+        """Begin it; `new` where no earlier attempt of the workflow task can have asked for it."""
+
+
 class Stretch:
     """One such activity.
 
     Args:
         run: The run that it belongs to.
-        begin: Begins an effect.
+        begin: Begins effects.
         threads: Where the task's code runs.
         places: The worker's, `PLACES` of them.
     """
 
-    def __init__(
-        self, run: Run, begin: Callable[[Asked], Going], threads: ThreadPool, places: asyncio.Semaphore
-    ) -> None:
+    def __init__(self, run: Run, begin: Begin, threads: ThreadPool, places: asyncio.Semaphore) -> None:
         self._places = places
         self._has_place = False
         self._telling = False
@@ -152,6 +161,7 @@ class Stretch:
         self._going: dict[str, Going] = {}  # by their ids, in the order in which they were asked for
         self._records: list[Record] = []
         self._bytes = 0
+        self._is_new = False  # the newest outcome: who lacked it has not asked for what the task asks for then
 
     async def records(self) -> list[Record]:
         """Perform effects until the task asks for none, or the record is large enough.
@@ -167,7 +177,7 @@ class Stretch:
             turn = await self._told(None)
             while not self._is_over(turn):
                 for asked in turn.asked:
-                    self._going[asked.id] = self._begin(asked)
+                    self._going[asked.id] = self._begin(asked, new=self._is_new)
                 turn = await self._told(await self._next())
         except asyncio.CancelledError:
             if not self._records:
@@ -206,6 +216,7 @@ class Stretch:
         finally:
             slow.cancel()
         del self._going[first.asked.id]
+        self._is_new = first.is_new
         self._records.append(record)
         self._bytes += len(to_json(record))
         return record

@@ -17,7 +17,7 @@ from temporalio.common import RawValue
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput, Interceptor
 
-from refold.effects.short.local import HOLD_S, goes_over
+from refold.effects.short.local import HOLD_S, NOVELTY, Novelty, goes_over
 from refold.effects.short.stretch import ALONE_BYTES, Asked, Record, failed
 
 AT_ONCE = 100
@@ -42,17 +42,24 @@ class Within:
         self._other = other
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    def begin(self, asked: Asked) -> Going:
-        """Begin an effect within the current activity."""
+    def begin(self, asked: Asked, *, new: bool) -> Going:
+        """Begin an effect within the current activity.
+
+        Args:
+            asked: What the task asks for.
+            new: No earlier attempt of the workflow task can have asked for it.
+        """
+        novelty = Novelty(surely=new)
         environment = ActivityEnvironment(client=activity.client())
         environment.info = replace(activity.info(), activity_id=asked.id, activity_type=asked.type)
         environment.payload_converter = activity.payload_converter()
         environment.metric_meter = activity.metric_meter()
-        work = asyncio.create_task(environment.run(self._performed, asked))
+        work = asyncio.create_task(environment.run(self._performed, asked, novelty))
         work.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody asks for it
-        return Going(asked, environment, work)
+        return Going(asked, novelty, environment, work)
 
-    async def _performed(self, asked: Asked) -> Any:
+    async def _performed(self, asked: Asked, novelty: Novelty) -> Any:
+        NOVELTY.set(novelty)
         if self._slots.locked():
             try:
                 await asyncio.wait_for(self._slots.acquire(), HOLD_S)
@@ -84,6 +91,7 @@ class Going:
     """An effect that is under way; see `refold.effects.short.stretch.Going`."""
 
     asked: Asked
+    _novelty: Novelty
     _environment: ActivityEnvironment
     _work: asyncio.Task[Any]
 
@@ -91,6 +99,11 @@ class Going:
     def is_over(self) -> bool:
         """Whether its outcome is there."""
         return self._work.done()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it was performed, and no earlier attempt of the workflow task had its outcome."""
+        return self._novelty.found
 
     async def record(self) -> Record:
         """Its outcome, once it is there."""

@@ -24,7 +24,9 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from refold import Content, DefinitionError, InputRejected, Status
 from refold.core.events import CommandFailed, UserMessage
+from refold.effects.ledger.receipts import Ask
 from refold.effects.short import local
+from refold.effects.short.outcomes import Brought, Outcomes
 from refold.effects.short.stretch import ENOUGH_BYTES, STRETCH, Record
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
@@ -140,6 +142,28 @@ async def test_many_effects_are_one_workflow_task(site: Site) -> None:
     assert kinds["WORKFLOW_TASK_COMPLETED"] <= 3
     history = await site.client.get_workflow_handle(task_id).fetch_history()
     await Replayer(workflows=[], plugins=[site.plugin("history")]).replay_workflow(history)
+
+
+async def test_records_are_looked_for_only_where_there_may_be_some(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Once for twenty effects, one after the other: an attempt that lacked the outcome of one has asked for none after it.
+    """
+    looked: list[str] = []
+    look = Outcomes.look
+
+    def counted(self: Outcomes, ask: Ask) -> Brought | None:
+        looked.append(ask.invocation_id)
+        return look(self, ask)
+
+    monkeypatch.setattr(Outcomes, "look", counted)
+    async with site.worker():
+        one_by_one = await site.start(*[f"count {n}" for n in range(20)])
+        at_once = await site.start("crowd 5")
+        ended = [await settled(site.engine, task_id) for task_id in (one_by_one, at_once)]
+
+    assert {view.status for view in ended} == {Status.COMPLETED}
+    times = Counter(id.partition("/")[0] for id in looked)
+    assert times == {one_by_one: 1, at_once: 5}
 
 
 async def test_as_many_effects_at_once_as_a_task_asks_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
