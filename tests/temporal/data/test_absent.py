@@ -97,9 +97,9 @@ class Site:
 
 
 @pytest.fixture
-async def site(server: DevServer, folder: Folder) -> Site:
+async def site(hasty_server: DevServer, folder: Folder) -> Site:
     """A queue, and a folder of its own."""
-    return Site(await Client.connect(server.address, data_converter=data_converter(folder, Reading(KEYS))), folder)
+    return Site(await Client.connect(hasty_server.address, data_converter=data_converter(folder, Reading(KEYS))), folder)
 
 
 async def stored(site: Site, value: Any) -> tuple[Payload, Callable[[], None], Callable[[], None]]:
@@ -190,12 +190,12 @@ async def test_an_outage_refuses_nothing(site: Site, folder: Folder) -> None:
         await site.engine.cancel(view.task_id)
 
 
-async def test_a_part_waits_for_its_input(server: DevServer, tmp_path: Path) -> None:
+async def test_a_part_waits_for_its_input(hasty_server: DevServer, tmp_path: Path) -> None:
     """
     What refold itself wrote is never refused, although storage does not find it.
     """
     storage = Hiding(tmp_path)
-    site = Site(await Client.connect(server.address, data_converter=data_converter(storage)), storage)
+    site = Site(await Client.connect(hasty_server.address, data_converter=data_converter(storage)), storage)
     async with site.worker():
         Hiding.hides = True
         try:
