@@ -139,8 +139,9 @@ def missing(known: Settings) -> str:
     return f"no callback can be made here: {named}" if named else ""
 
 
-_LIKE_A_TOKEN = re.compile(r"(?<![A-Za-z0-9_-])Wy[IJ][A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{20,43}")
-"""Half of a signature is enough: a text may have been cut."""
+_LIKE_A_TOKEN = re.compile(r"(?:(?<![A-Za-z0-9_-])|(?<=2[Ff]))Wy[IJ][A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{20,43}")
+"""Half of a signature is enough: a text may have been cut. The slash before it is `%2F` where an address is a parameter
+of another one, such as that of a provider's page."""
 
 
 def without_addresses(text: str, sign: str = "[secret]") -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 from pydantic import BaseModel
@@ -285,11 +286,13 @@ TESTED = Settings(url="http://127.0.0.1:9000", keys=("the key of refold.testing"
 @pytest.mark.parametrize("task_id", ["a", "Z9", "\\", "é", "x" * 200, "0/1.1"])
 def test_no_form_of_an_address_is_left_in_a_text(task_id: str) -> None:
     """
-    Whole, in JSON, cut, or twice in a row; and what only looks like one stays.
+    Whole, in JSON, cut, twice in a row, or a parameter of another address; and what only looks like one stays.
     """
     url = TESTED.make(task_id, f"{task_id}/1.1", Clock().now).url
     token = url.rpartition("/")[2]
-    for text in (url, json.dumps({"url": url}), f"({url}),{url}", url[:-10], f"refold.callback:{token}"):
+    within = f"https://pay.example/?to={quote(url, safe='')}"
+    others = (f"refold.callback:{token}", within, quote(within), f"https%3a%2f%2f{token}")
+    for text in (url, json.dumps({"url": url}), f"({url}),{url}", url[:-10], *others):
         assert token[:-23] not in without_addresses(text)
         assert len(without_addresses(text, "•")) == len(text)
     for text in ("WyI", "Wyoming.", "a" * 500, "https://x.example/callbacks/none", f"x{token}"[:20]):
