@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
+from refold.callbacks.address import LONGEST_TOKEN
 from refold.core.fold.journal import Entry
 from refold.engine import Engine, EngineError, Progress, TaskFilter, TaskNotFound, Tokens
 from refold.web.page.templates import as_long, line, plain
@@ -117,6 +118,7 @@ async def task_news(
         still: Called before each of the news is told: raises `TaskNotFound` once the listener may not see the task any
             more, which ends the news, too. None for a listener who always may.
     """
+    written: dict[tuple[str, int, int | None], str] = {}  # an address of a callback comes in pieces
     while True:
         try:
             async with aclosing(engine.watch(task_id, after=after, follow=True)) as watched:
@@ -127,11 +129,15 @@ async def task_news(
                         after = one.seq
                         yield "changed", {"seq": one.seq}
                     elif text and isinstance(one, Tokens):
-                        yield "text", {**one.model_dump(mode="json", exclude={"kind"}), "text": as_long(one.text)}
+                        place = (one.invocation_id, one.attempt, one.call)
+                        before = written.get(place, "")
+                        written[place] = (before + one.text)[-LONGEST_TOKEN:]
+                        shown = as_long(before + one.text)[len(before) :]
+                        yield "text", {**one.model_dump(mode="json", exclude={"kind"}), "text": shown}
                     elif text and isinstance(one, Progress):
                         said = one.said if isinstance(one.said, str) else json.dumps(one.said, ensure_ascii=False)
-                        shown = {"tool": line(one.tool), "said": plain(said, REPORT_CHARS)}
-                        yield "progress", {"invocation_id": one.invocation_id, "attempt": one.attempt, **shown}
+                        report = {"tool": line(one.tool), "said": plain(said, REPORT_CHARS)}
+                        yield "progress", {"invocation_id": one.invocation_id, "attempt": one.attempt, **report}
             yield "ended", {"seq": after}
             return
         except TaskNotFound:

@@ -72,6 +72,8 @@ class Waits:
                 await ctx.skill("part", "waits", "tool")
             case "queue":
                 await ctx.tool(count, queue="gpu")
+            case "model":
+                await ctx.llm("draft", "Write.", "the address")
             case "edit":
                 paid = await ctx.callback("paid", expires_s=3600)
                 show = {"arguments": {"notify": paid.url, "cents": 5}}
@@ -297,6 +299,33 @@ def test_no_form_of_an_address_is_left_in_a_text(task_id: str) -> None:
         assert len(without_addresses(text, "•")) == len(text)
     for text in ("WyI", "Wyoming.", "a" * 500, "https://x.example/callbacks/none", f"x{token}"[:20]):
         assert without_addresses(text) == text
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 1_000])
+async def test_an_address_that_a_model_writes_piece_by_piece_is_not_heard(engine: FakeEngine, size: int) -> None:
+    """
+    However it is cut, no more than the half of its signature is told before it is known for what it is.
+    """
+    await engine.start("waits", Content.from_text("model"), task_id="w", stream=True)
+    url = TESTED.make("w", "w/1.1", Clock().now).url
+    text = f"Pay at {url}, please."
+    heard: list[str] = []
+
+    async def listen() -> None:
+        async with aclosing(task_news(engine, "w", 1, text=True)) as news:
+            heard.extend([str(one[1]["text"]) async for one in news if one[0] == "text"])  # type: ignore[index, call-overload]
+
+    listening = asyncio.create_task(listen())
+    await asyncio.sleep(0)
+    for start in range(0, len(text), size):
+        engine.write("w", "draft", text[start : start + size])
+    await engine.reply("w", "draft", text)
+    await asyncio.wait_for(listening, 5)
+
+    told = "".join(heard)
+    assert len(told) == len(text)
+    assert told.endswith("•, please.")
+    assert url[:-23] not in told
 
 
 async def test_a_tools_progress_is_heard_and_kept_nowhere(engine: FakeEngine, ada: Browser) -> None:
