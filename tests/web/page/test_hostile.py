@@ -37,6 +37,7 @@ TEXTS = {
     "comment": "<!-- --><![CDATA[x]]>",
     "htmx": "<div hx-get=/act/x hx-trigger=load data-on-change>",
     "bidi": f"pay 100 {BIDI}",
+    "tags": "pay 100\U000e0065\U000e0076\U000e0069\U000e006c",
     "control": "a\x1b[31m\x00b\x07",
     "long": "x" * 1_000_000,
     "lines": "\n" * 5_000,
@@ -80,7 +81,7 @@ async def test_hostile_text_does_nothing_anywhere(engine: FakeEngine, ada: Brows
             assert not any(name.startswith("on") or name == "style" for name in attrs), (tag, attrs)
             for name in ("href", "action", "hx-get"):
                 assert str(attrs.get(name, "/")).startswith(("/", "#")) or attrs[name] == "", (tag, attrs)
-        assert not set(page) & set("\u202e\u2066\x1b\x00\x07")
+        assert not set(page) & set("\u202e\u2066\U000e0065\x1b\x00\x07")
 
 
 SCRIPTS = ["/static/htmx-4.0.1.min.js", "/static/page.js"]
