@@ -17,7 +17,9 @@ WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 # The tokens that matter for depth: whole strings, and brackets. Possessive quantifiers, so that no text causes
 # backtracking.
-_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|([\[{])|([\]}])', re.DOTALL)
+_STRING = rb'"(?:[^"\\]++|\\.?)*+"?'
+_BRACKETS = re.compile(_STRING + rb"|([\[{])|([\]}])", re.DOTALL)
+_STRINGS = re.compile(_STRING, re.DOTALL)
 _LONG_NUMBER = re.compile(rb"\d{4301}")  # more digits than Python parses as a number
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -71,7 +73,8 @@ def check(body: bytes, *, depth: int) -> None:
         raise _unreadable("the body is not UTF-8") from None
     if body.count(b"[") + body.count(b"{") > depth and _deepest(body) > depth:
         raise _unreadable(f"the JSON goes deeper than {depth} levels")
-    if _LONG_NUMBER.search(body) or (_HALF_CHARACTER.search(body) and not _all_characters_whole(body)):
+    long_number = _LONG_NUMBER.search(body) and _LONG_NUMBER.search(_STRINGS.sub(b'""', body))  # in a text it is none
+    if long_number or (_HALF_CHARACTER.search(body) and not _all_characters_whole(body)):
         raise _unreadable("the JSON has a number or a character that nobody can read")
 
 

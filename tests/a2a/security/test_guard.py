@@ -189,6 +189,8 @@ async def _status(security: Security, receive: Any) -> int:
         pytest.param(b'{"id": "\\ud800"}', 400, id="half-a-character"),
         pytest.param(b'{"id": "\\ud83d\\ude00"}', 200, id="a-character-in-two-halves"),
         pytest.param(b"[" + b"1" * 5000 + b"]", 400, id="an-endless-number"),
+        pytest.param(b'["a", ' + b"1" * 5000 + b', "b"]', 400, id="an-endless-number-between-texts"),
+        pytest.param(b'["' + b"1" * 5000 + b'\\"' + b"1" * 5000 + b'"]', 200, id="digits-in-a-text"),
     ],
 )
 async def test_a_body_can_be_read_without_harm(body: bytes, status: int) -> None:
