@@ -325,6 +325,17 @@ async def test_the_address_of_a_callback_is_not_logged() -> None:
     assert [(line["event"], line["path"]) for line in logs] == [("call_refused", "/callbacks/…")]
 
 
+async def test_a_text_for_a_callback_is_not_read_as_json() -> None:
+    """
+    The log of a build opens a bracket for each of its colours.
+    """
+    log, kind = b"\x1b[32mok\x1b[0m\n" * 100, {"Content-Type": "text/plain; charset=utf-8"}
+    async with client(Security()) as http:
+        posts = [await http.post(path, content=log, headers=kind) for path in ("/callbacks/s3cret", "/")]
+
+    assert [one.status_code for one in posts] == [404, 400]  # behind this guard is nobody who takes one
+
+
 # --- in another application
 
 
