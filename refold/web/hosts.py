@@ -49,7 +49,7 @@ def with_peer(app: Any) -> ASGIApp:
 def peer_of(scope: Scope) -> str:
     """The address of the connection: of the proxy, if there is one. Empty if unknown."""
     peer = scope.get(PEER) or scope.get("client")
-    return peer[0] if peer else ""
+    return peer[0].removeprefix("::ffff:") if peer else ""  # as a socket for IPv4 and IPv6 writes the former
 
 
 def on_loopback(scope: Scope, headers: Headers) -> bool:

@@ -184,12 +184,13 @@ async def test_on_loopback_people_choose_their_name(engine: FakeEngine, ada: Bro
     assert await decisions(engine, "g1") == []
 
 
-async def test_a_proxy_names_people_and_nobody_else_can(engine: FakeEngine, open_page: Open) -> None:
+@pytest.mark.parametrize("address", ["10.0.0.1", "::ffff:10.0.0.1"])
+async def test_a_proxy_names_people_and_nobody_else_can(engine: FakeEngine, open_page: Open, address: str) -> None:
     """
-    The header counts from the proxy's address alone, and once.
+    The header counts from the proxy's address alone, however a socket writes it, and once.
     """
     form = await guarded(engine)
-    proxied = await open_page(proxy_header="X-User", proxies=("10.0.0.1",), address="10.0.0.1")
+    proxied = await open_page(proxy_header="X-User", proxies=("10.0.0.1",), address=address)
     other = await open_page(proxy_header="X-User", proxies=("10.0.0.1",), address="10.0.0.2")
 
     assert (await other.get("/", headers={"X-User": "ada"})).status_code == 303
