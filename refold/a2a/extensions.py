@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from refold.a2a.caller import caller_of, owns
 from refold.a2a.convert import STATE
 from refold.a2a.data import struct_of
 from refold.a2a.settings import TIMELINE
@@ -68,8 +69,11 @@ class Timeline:
         self.shown = shown
 
     async def add(self, task: Task, record: TaskRecord, context: ServerCallContext) -> Task:
-        """The task, with its timeline if that is offered and asked for. A journal that nobody can read is left out."""
-        if self.shown == "none" or TIMELINE not in context.requested_extensions or record.note:
+        """The task, with its timeline if that is offered, and its owner asks. A journal that nobody can read is left
+        out.
+        """
+        asked = TIMELINE in context.requested_extensions and owns(caller_of(context), record)
+        if self.shown == "none" or not asked or record.note:
             return task
         statuses: deque[JsonValue] = deque(maxlen=MOST_ENTRIES)
         entries: deque[JsonValue] = deque(maxlen=MOST_ENTRIES)

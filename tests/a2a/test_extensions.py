@@ -12,7 +12,7 @@ from refold.a2a.settings import TIMELINE
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling
-from tests.a2a.tasks.test_sending import as_, known
+from tests.a2a.tasks.test_sending import as_, bought, known
 
 ASK = {"A2A-Extensions": TIMELINE}
 
@@ -66,3 +66,16 @@ async def test_the_past_of_anothers_task_is_not_there(fake: FakeEngine) -> None:
     assert task["metadata"][TIMELINE]["entries"]
     assert error["code"] == -32001
     assert TIMELINE not in json.dumps(error)
+
+
+async def test_an_approver_sees_the_task_without_its_past(fake: FakeEngine) -> None:
+    """
+    Reading and deciding is all that an open gate of another's task allows.
+    """
+    async with calling(known(a2a_app(fake, skills.ALL, Settings(url=BASE, timeline="journal")))) as calls:
+        task = await bought(calls, "yacht", **as_("ada"))
+        read = await calls.result("GetTask", {"id": task["id"]}, **as_("boss"), **ASK)
+        own = await calls.result("GetTask", {"id": task["id"]}, **as_("ada"), **ASK)
+
+    assert own["metadata"].pop(TIMELINE)["entries"]
+    assert read == own
