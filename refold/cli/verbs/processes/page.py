@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -20,7 +21,7 @@ from refold.cli.person import caller
 from refold.core.authoring.skill import Skill
 from refold.engine import Engine
 from refold.temporal import TemporalEngine
-from refold.web.hosts import is_loopback
+from refold.web.hosts import LOOPBACK_NAMES, is_loopback
 from refold.web.page import Access, Pages, access_from_env, frame, page_app
 from refold.web.page.people import Check
 
@@ -63,8 +64,13 @@ def with_page(
     return both
 
 
-def access(security: Security, host: str) -> Access:
+def access(security: Security, host: str, url: str = "") -> Access:
     """Who may use the page: those whom the gateway knows; on loopback, if it is open there, whoever is on this machine.
+
+    Args:
+        security: The gateway's.
+        host: The address that it listens on.
+        url: Its address for clients: there, too, its host is an accepted name.
 
     Raises:
         CallError: Everybody who can reach it could act under any name.
@@ -74,7 +80,8 @@ def access(security: Security, host: str) -> Access:
     check = _check(security) if known else None
     found = access_from_env(check=check, hosts=tuple(one.lower() for one in security.hosts))
     if security.anonymous == "loopback" and found.proxy_header is None:  # a proxy is on loopback itself
-        found = replace(found, loopback=caller())
+        hosts = found.hosts or (*LOOPBACK_NAMES, *filter(None, [urlsplit(url).hostname]))
+        found = replace(found, loopback=caller(), hosts=hosts)
     if not known and found.proxy_header is None and not (found.loopback and is_loopback(host)):
         raise CallError(
             "people need a way to say who they are: set REFOLD_A2A_API_KEYS or REFOLD_A2A_JWT_…, or REFOLD_PAGE_PROXY_"

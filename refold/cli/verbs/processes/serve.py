@@ -166,7 +166,7 @@ async def serve(
                 app = a2a.a2a_app(engine, offered, told, push=push, router=router, security=security, tracer=tracer)
             except ValueError as error:
                 raise CallError(str(error)) from None
-            served = _with_page(app, engine, offered, security, host, temporal_ui) if page else app
+            served = _with_page(app, engine, offered, security, host, told.url, temporal_ui) if page else app
             async with _serving(grpc, app, stop):
                 ready = partial(_say_ready, call, told, sorted(skills), grpc=told.grpc_url or grpc_url, page=page)
                 # What is loaded by now stays. To look through it for garbage takes a tenth of a second, each time.
@@ -194,14 +194,14 @@ def _security(security: Security, host: str, *, anonymous: bool) -> Security:
 
 
 def _with_page(
-    gateway: Starlette, engine: Engine, skills: list[Skill], security: Security, host: str, temporal_ui: str | None
+    gateway: Starlette, engine: Engine, skills: list[Skill], security: Security, host: str, url: str, ui: str | None
 ) -> Starlette:
     """The gateway with the page beside it."""
     try:
         from refold.cli.verbs.processes.page import access, with_page
     except ImportError as error:
         raise CallError(f"the page needs more packages ({error}): pip install 'refold[web]'") from None
-    return with_page(gateway, engine, skills, access(security, host), temporal_ui)
+    return with_page(gateway, engine, skills, access(security, host, url), ui)
 
 
 def _tracer(engine: Engine) -> Tracer | None:

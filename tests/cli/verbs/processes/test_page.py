@@ -106,6 +106,19 @@ def test_a_proxy_that_signs_people_in_is_enough(monkeypatch: pytest.MonkeyPatch)
     assert (found.proxy_header, found.loopback, found.see_all) == ("X-User", None, ("ada", "bob"))
 
 
+@pytest.mark.parametrize(
+    ("host", "status"), [("127.0.0.1:9000", 200), ("dev.example:9000", 200), ("other.example:9000", 421)]
+)
+async def test_the_page_answers_at_the_address_of_the_gateway(host: str, status: int) -> None:
+    """
+    `refold serve --page --url` prints an address with that host, which is none of loopback's names.
+    """
+    page = page_app(FakeEngine([Payment]), access(Security(), "127.0.0.1", "http://Dev.example:9000"))
+    transport = httpx2.ASGITransport(app=page, client=("127.0.0.1", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url=f"http://{host}") as http:
+        assert (await http.get("/")).status_code == status
+
+
 async def test_the_page_has_its_path_and_the_gateway_all_others() -> None:
     """
     `/page` leads to `/page/`; what is not the page's goes to the gateway; the process ends the streams of both.
