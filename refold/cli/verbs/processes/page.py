@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
 
 from refold.a2a.security import Security
 from refold.a2a.security.authentication import caller_of
@@ -44,9 +45,17 @@ class _Both:
 
 
 def with_page(
-    gateway: Starlette, engine: Engine, skills: Sequence[Skill], access: Access, temporal_ui: str | None
+    gateway: Starlette,
+    engine: Engine,
+    skills: Sequence[Skill],
+    access: Access,
+    temporal_ui: str | None,
+    url: str = "",
 ) -> Starlette:
     """An application that serves the page under `/page`, and the gateway everywhere else.
+
+    Where `url`, the gateway's address for clients, has a path, a proxy has the gateway under it: the page's links begin
+    with it, and lead to the page with and without that proxy.
 
     Raises:
         CallError: A skill has the page's path for itself.
@@ -55,11 +64,17 @@ def with_page(
         raise CallError(f"a skill is called {PATH[1:]!r}, and the page is served there; give the skill another id")
     schedules = engine.schedules if isinstance(engine, TemporalEngine) else None
     page = page_app(engine, access, Pages(skills=skills, temporal_ui=temporal_ui, schedules=schedules))
+    before = urlsplit(url).path
 
     async def to_page(request: Request) -> Response:
-        return RedirectResponse(f"{request.scope.get('root_path', '')}{PATH}/", 307)
+        return RedirectResponse(f"{request.scope.get('root_path', '')}{before}{PATH}/", 307)
 
-    both = Starlette(routes=[Route(PATH, to_page), Mount(PATH, page), Mount("/", gateway)])
+    async def without_proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        place = {name: before + scope[name] for name in ("root_path", "path")}
+        await page({**scope, **place}, receive, send)
+
+    pages = [Mount(PATH, without_proxy), *([Mount(before + PATH, page)] if before else [])]
+    both = Starlette(routes=[Route(PATH, to_page), *pages, Mount("/", gateway)])
     both.state.open_streams = _Both([page.state.open_streams, gateway.state.open_streams])
     return both
 

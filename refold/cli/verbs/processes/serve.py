@@ -201,7 +201,7 @@ def _with_page(
         from refold.cli.verbs.processes.page import access, with_page
     except ImportError as error:
         raise CallError(f"the page needs more packages ({error}): pip install 'refold[web]'") from None
-    return with_page(gateway, engine, skills, access(security, host, url), ui)
+    return with_page(gateway, engine, skills, access(security, host, url), ui, url)
 
 
 def _tracer(engine: Engine) -> Tracer | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -141,3 +142,24 @@ async def test_the_page_has_its_path_and_the_gateway_all_others() -> None:
     app.state.open_streams.end()
     app.state.open_streams.cut()
     assert ended == ["end", "cut"]
+
+
+@pytest.mark.parametrize("passed_on", ["", "/agents"], ids=["taken-off", "passed-on"])
+async def test_a_proxy_may_have_the_gateway_under_a_path(passed_on: str) -> None:
+    """
+    The page's links, redirects and cookies are of the path, whether or not the proxy passes it on, or there is none.
+    """
+    gateway = Starlette()
+    gateway.state.open_streams = SimpleNamespace()
+    door, url = access(Security(), "127.0.0.1"), "https://example.org/agents"
+    app = with_page(gateway, FakeEngine([Payment]), [skill_of(Payment)], door, None, url)
+    transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url=f"http://127.0.0.1{passed_on}") as http:
+        page = await http.get("/page/skills/payment")
+        sent = await http.post("/page/signin", data={"name": "ada"}, headers={"Sec-Fetch-Site": "same-origin"})
+        script = await http.get("/page/static/page.js")
+
+    assert set(re.findall(r'(?:href|action|src)="(/[^"?]{0,12})', page.text)) == {"/agents/page/"}
+    assert sent.headers["location"] == "/agents/page/"
+    assert "Path=/agents/page/;" in sent.headers["set-cookie"]
+    assert script.status_code == 200
