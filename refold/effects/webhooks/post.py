@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -48,6 +49,9 @@ PATIENCE_S = 15.0
 
 AT_ONCE_PER_HOST = 32
 """The most posts to one host at once, so that a host that never answers cannot take all connections."""
+
+ANSWER_S = 1.0
+"""How long an answer is read whose status is known, in seconds; the connection of a longer one is closed, too."""
 
 ANSWER_BYTES = 64 * 1024
 """The most bytes read of an answer; after a longer answer the connection is closed instead of reused."""
@@ -154,11 +158,14 @@ class Poster:
     async def _post(self, webhook: Webhook, headers: dict[str, str], body: bytes) -> tuple[int, httpx2.Headers]:
         async with self._http.stream("POST", webhook.url, content=body, headers=headers) as response:
             read = 0
-            # Raw bytes, since a compressed answer could decode to many more.
-            async for piece in response.aiter_raw():
-                read += len(piece)
-                if read > ANSWER_BYTES:
-                    break
+            # The status is the answer: what comes after it is read for the sake of the connection alone.
+            with contextlib.suppress(TimeoutError, httpx2.HTTPError):
+                async with asyncio.timeout(ANSWER_S):
+                    # Raw bytes, since a compressed answer could decode to many more.
+                    async for piece in response.aiter_raw():
+                        read += len(piece)
+                        if read > ANSWER_BYTES:
+                            break
             return response.status_code, response.headers
 
     def _headers(self, webhook: Webhook, id: str, body: bytes) -> dict[str, str]:

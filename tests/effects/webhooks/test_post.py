@@ -119,6 +119,30 @@ async def test_a_large_answer_is_not_read(poster: Poster) -> None:
     assert answer.kind == "taken"
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["breaks-off", "never-ends"])
+async def test_an_update_is_taken_once_its_status_is_there(
+    poster: Poster, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    """
+    Whatever comes of the answer's body: the same update would be posted again until the webhook is given up.
+    """
+    monkeypatch.setattr(webhooks, "ANSWER_S", 0.05)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(BODY)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
+        if not ends:
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
+        found = await poster.post(Webhook(id="w", url=url), id="t/1", body=BODY)
+        await poster.aclose()
+
+    assert found.kind == "taken"
+
+
 async def test_nobody_there_is_later(poster: Poster) -> None:
     """
     No connection, no name, an address that may not be reached: later, and said without the path.
