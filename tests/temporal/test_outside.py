@@ -8,6 +8,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 import pytest
+from temporalio import workflow
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, ResetWorkflowExecutionRequest
@@ -21,6 +22,7 @@ from temporalio.client import (
     WorkflowHistoryEventFilterType,
 )
 from temporalio.testing import TimeSkipper
+from temporalio.worker import Worker
 
 from refold import Content, InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
@@ -208,6 +210,36 @@ async def test_a_deleted_task_is_gone(engine: TemporalEngine) -> None:
 
     with pytest.raises(TaskNotFound):
         await engine.look(view.task_id)
+
+
+@workflow.defn(sandboxed=False)
+class Another:
+    """A workflow of another program, which goes on."""
+
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.wait_condition(lambda: False)
+
+    @workflow.query
+    def there(self) -> bool:
+        return True
+
+
+async def test_a_workflow_of_another_program_is_no_task(engine: TemporalEngine) -> None:
+    """
+    Nobody reads or cancels one by its id: without an owner it would be a task of every caller without a name.
+    """
+    queue, id = f"another-{uuid4().hex[:8]}", f"another-{uuid4().hex[:8]}"
+    async with Worker(engine.client, task_queue=queue, workflows=[Another]):
+        handle = await engine.client.start_workflow(Another.run, id=id, task_queue=queue)
+        assert await handle.query(Another.there)
+        for verb in (engine.look, engine.record, engine.cancel):
+            with pytest.raises(TaskNotFound):
+                await verb(id)
+        kinds = {event.event_type for event in (await handle.fetch_history()).events}
+        await handle.terminate()
+
+    assert EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED not in kinds
 
 
 async def test_a_schedule_starts_tasks(engine: TemporalEngine) -> None:

@@ -89,8 +89,9 @@ class Connection:
         """
         with _describing(task_id):
             description = await self.client.get_workflow_handle(task_id).describe()
-        skill = description.typed_search_attributes.get(search_attributes.SKILL)
-        if skill is None and description.status in search.CLOSED:
+        shown = description.typed_search_attributes
+        taken = description.status in search.CLOSED or shown.get(search.BUILD_IDS) is not None
+        if taken and shown.get(search_attributes.SKILL) is None:  # a task's first worker writes its skill
             raise TaskNotFound(task_id)  # a workflow, but none of ours
         return description
 
