@@ -38,6 +38,9 @@ from refold.webhooks import Feed, Webhook
 MOST_OF_A_TASK = 64
 """The most webhooks of one task."""
 
+LONGEST_ID = 1_000
+"""The most characters of a workflow's id, which has those of the task and the webhook in it, percent-encoded."""
+
 AT_ONCE = 10_000
 """The most deliveries that one process runs at once."""
 
@@ -137,6 +140,8 @@ class TemporalWebhooks:
     async def check(self, task_id: str, webhook: Webhook) -> None:
         """See `Webhooks.check`."""
         await self._poster.check(webhook)
+        if len(workflow_id(task_id, webhook.id)) > LONGEST_ID:
+            raise InputRejected("the webhook's id is too long: every character but A-Z, a-z and 0-9 counts as several")
         if await self._too_many(task_id, webhook.id):
             raise InputRejected(f"task {task_id!r} has {MOST_OF_A_TASK} webhooks, and takes no more; delete one first")
 

@@ -147,6 +147,15 @@ async def test_a_task_with_the_most_webhooks_takes_no_other(
     await webhooks.put(task_id, other)
 
 
+async def test_an_id_that_the_server_cannot_hold_is_refused(webhooks: TemporalWebhooks, task_id: str) -> None:
+    """
+    Before the message that it came with is sent; an id of ASCII letters may be as long as any may.
+    """
+    await webhooks.check(task_id, Webhook(id="x" * 256, url="http://127.0.0.1:9/a"))
+    with pytest.raises(InputRejected, match="too long"):
+        await webhooks.check(task_id, Webhook(id="é" * 256, url="http://127.0.0.1:9/a"))
+
+
 async def test_a_receiver_that_was_away_gets_everything_in_order(
     engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
 ) -> None:
