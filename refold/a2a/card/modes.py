@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
@@ -49,7 +50,8 @@ def mode_of(part: Part) -> str:
         return TEXT
     if part.data is not None:
         return DATA
-    guessed, _ = mimetypes.guess_type(part.filename or part.url or "")
+    path = re.split("[?#]", part.url or "", maxsplit=1)[0]  # what follows is often a signature
+    guessed, _ = mimetypes.guess_type(part.filename or path)
     return guessed or BYTES
 
 

@@ -338,6 +338,19 @@ async def test_a_skill_takes_what_its_card_says(fake: FakeEngine, mode: str) -> 
     assert unread["code"] == -32005
 
 
+@pytest.mark.parametrize("end", ["", "?X-Signature=a.b&until=1", "#page=2"])
+async def test_the_type_of_a_file_is_that_of_its_address(end: str) -> None:
+    """
+    Where it names none itself; what follows the path, as in an address that is signed, says nothing of it.
+    """
+    part = {"url": f"https://files.example.org/x.png{end}"}
+    request = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [part]}}
+    async with calling(a2a_app(FakeEngine([Painter]), [Painter], Settings(url=BASE))) as calls:
+        done = await calls.result("SendMessage", request)
+
+    assert done["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
 @pytest.mark.parametrize("url", ["agents.example.org", "ftp://x", "https://", "https://x/?a=1", ""])
 def test_an_address_that_nobody_can_call_is_no_setting(url: str) -> None:
     """
