@@ -21,6 +21,7 @@ from refold.a2a.media import JsonOnly, WholeFiles, told_as_json
 from refold.a2a.old_calls import checked, rest_of_skills
 from refold.a2a.security import Security, guards, known_caller
 from refold.a2a.security.admission import Admission
+from refold.a2a.security.guard import PUBLIC
 from refold.a2a.security.security_schemes import declare
 from refold.a2a.settings import Settings
 from refold.a2a.streams.follow import Streams
@@ -82,7 +83,7 @@ def a2a_app(
         exception_handlers={404: told_as_json, 405: told_as_json},
         middleware=[
             *([] if tracer is None else [Middleware(TracedRequests, tracer=tracer)]),
-            *guards(security, engine.ping, url=settings.url, admission=admission),
+            *guards(security, engine.ping, url=settings.url, admission=admission, public=PUBLIC),
             Middleware(JsonOnly),
             Middleware(WholeFiles),
             Middleware(Activated, declared=[one.uri for one in settings.declared_extensions]),

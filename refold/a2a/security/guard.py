@@ -31,8 +31,8 @@ from refold.web.callbacks import without_token
 from refold.web.hosts import LOOPBACK_NAMES, address_of
 
 PUBLIC = re.compile(rf"(/[A-Za-z0-9_.-]+)?/\.well-known/(agent-card|agent|jwks)\.json|{CALLBACKS}/[^/]+")
-"""Paths that need no authentication: a client reads from a card how to authenticate, and who has a callback's address
-may call it."""
+"""The gateway's paths that need no authentication: a client reads from a card how to authenticate, and who has a
+callback's address may call it."""
 
 CLIENT_HEADERS = (
     *(
@@ -51,7 +51,14 @@ CLIENT_HEADERS = (
 log = logger("refold.a2a")
 
 
-def guards(security: Security, ping: Ping, *, url: str = "", admission: Admission | None = None) -> list[Middleware]:
+def guards(
+    security: Security,
+    ping: Ping,
+    *,
+    url: str = "",
+    admission: Admission | None = None,
+    public: re.Pattern[str] | None = None,
+) -> list[Middleware]:
     """The middleware in front of a gateway, outermost first.
 
     The caller is `request.user`, a `Principal`. If the application in which the gateway is mounted has already set an
@@ -62,9 +69,10 @@ def guards(security: Security, ping: Ping, *, url: str = "", admission: Admissio
         ping: Asked by the health check; raises an `EngineError` if the gateway cannot work now.
         url: The gateway's address: its host is one of the accepted host names.
         admission: Of another binding, which counts the same calls; None makes one.
+        public: The application's paths that need no authentication, such as `PUBLIC`; None for none.
     """
     hosts = _hosts(security, url)
-    guard = Middleware(Guard, security=security, health=Health(ping), hosts=hosts, admission=admission)
+    guard = Middleware(Guard, security=security, health=Health(ping), hosts=hosts, admission=admission, public=public)
     if not security.origins:
         return [guard]
     cors = Middleware(
@@ -94,6 +102,7 @@ class Guard:
         health: Answers health checks.
         hosts: Accepted host names; empty accepts any.
         admission: Knows callers and counts calls; None makes one.
+        public: See `guards`.
     """
 
     def __init__(
@@ -103,12 +112,14 @@ class Guard:
         health: Health,
         hosts: tuple[str, ...] = (),
         admission: Admission | None = None,
+        public: re.Pattern[str] | None = None,
     ) -> None:
         self.app = app
         self.security = security
         self.health = health
         self.hosts = hosts
         self.admission = admission or Admission(security)
+        self.public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -129,14 +140,15 @@ class Guard:
         if self.hosts:
             check_host(headers, self.hosts, self.security.prefix)
         check_origin(scope, headers, self.security.origins, self.security.prefix)
-        anyone = PUBLIC.fullmatch(path) is not None
+        anyone = self.public is not None and self.public.fullmatch(path) is not None
         scope["user"] = await self.admission.caller(scope, headers, anyone=anyone)
         if scope["method"] not in bodies.WITH_BODY:
             return receive
         security = self.security
         body = await bodies.read(scope, receive, most=security.body_bytes, seconds=security.body_seconds)
         kind = headers.get("content-type", "")
-        if not (path.startswith(f"{CALLBACKS}/") and kind.startswith("text/plain")):  # a callback's text is not parsed
+        is_text = anyone and path.startswith(f"{CALLBACKS}/") and kind.startswith("text/plain")
+        if not is_text:  # a callback's text is not parsed
             bodies.check(body, depth=security.depth)
         return bodies.again(body, receive)
 

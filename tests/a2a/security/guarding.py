@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from refold.a2a.security import Security, guards
+from refold.a2a.security.guard import PUBLIC
 from refold.a2a.security.tokens import Tokens
 from refold.engine import Engine
 from refold.testing import FakeEngine
@@ -77,7 +78,7 @@ def app(security: Security, engine: Engine | None = None) -> Starlette:
         Route("/", _echo, methods=["GET", "POST", "DELETE"]),
         Route("/.well-known/agent-card.json", _echo),
     ]
-    return Starlette(routes=routes, middleware=guards(security, (engine or FakeEngine()).ping))
+    return Starlette(routes=routes, middleware=guards(security, (engine or FakeEngine()).ping, public=PUBLIC))
 
 
 def client(

@@ -123,6 +123,7 @@ async def test_nothing_is_decoded_for_others(converter: DataConverter) -> None:
         refused = [
             await http.post("/decode", json=asked),
             await http.post("/decode", json=asked, headers={"X-API-Key": "no-such-key-no-such-key"}),
+            await http.post("/callbacks/decode", json=asked),  # in the gateway, whoever has such an address may call it
             await http.post(
                 "/decode", json=asked, headers={"X-API-Key": ADA_KEY, "Origin": "https://evil.example.org"}
             ),
@@ -130,12 +131,13 @@ async def test_nothing_is_decoded_for_others(converter: DataConverter) -> None:
         allowed = await http.post("/decode", json=asked, headers={"Authorization": f"Bearer {ADA_KEY}"})
     async with client(converter, Security(prefix=PREFIX), at=ELSEWHERE) as http:
         refused.append(await http.post("/decode", json=asked))
+        refused.append(await http.post("/callbacks/decode", json=asked))
     async with client(converter, Security(prefix=PREFIX)) as http:
         refused.append(await http.post("/decode", json=asked, headers={"Host": "rebound.example.org"}))
 
-    assert [answer.status_code for answer in refused] == [401, 401, 403, 403, 421]
-    assert "REFOLD_CODEC_ORIGINS" in refused[2].text
-    assert "REFOLD_CODEC_HOSTS" in refused[4].text
+    assert [answer.status_code for answer in refused] == [401, 401, 401, 403, 403, 403, 421]
+    assert "REFOLD_CODEC_ORIGINS" in refused[3].text
+    assert "REFOLD_CODEC_HOSTS" in refused[6].text
     assert data(allowed) == [SECRET]
 
 
