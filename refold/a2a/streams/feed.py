@@ -61,7 +61,7 @@ class WebhookFeed:
             async for number, event in events:
                 if isinstance(event, TaskArtifactUpdateEvent) or (number is not None and number.seq <= told):
                     continue
-                record = await self._engine.record(task_id)
+                record = _known(await self._engine.record(task_id))
                 told = record.seq
                 cursor = str(EventId(told))
                 task = to_compat_task(task_of(record)).model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -70,8 +70,7 @@ class WebhookFeed:
     async def _numbered(self, task_id: str, after: str | None) -> AsyncGenerator[tuple[EventId | None, Told], None]:
         """The events of the task's stream after a cursor, without the model text that is still being written."""
         record = await self._engine.record(task_id)
-        if record.note and not record.ended and after != START:
-            raise NoWorker(record.note)  # a record without a worker may lack events that were sent already
+        record = record if after == START else _known(record)
         async with aclosing(self._after(record, after)) as events:
             async for event in events:
                 assert not isinstance(event, Message), "a stream of a task is of its updates"
@@ -99,3 +98,14 @@ class WebhookFeed:
         async with aclosing(self._streams.follow(record, after=record.seq, over_pauses=True)) as events:
             async for event in events:
                 yield event
+
+
+def _known(record: TaskRecord) -> TaskRecord:
+    """A task as its worker knows it.
+
+    Raises:
+        NoWorker: A record without a worker may lack events that were sent already.
+    """
+    if record.note and not record.ended:
+        raise NoWorker(record.note)
+    return record

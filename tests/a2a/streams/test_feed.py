@@ -13,9 +13,11 @@ from google.protobuf.json_format import ParseDict
 
 from refold import Content
 from refold.a2a.streams.feed import WebhookFeed
-from refold.engine import TaskNotFound
+from refold.engine import NoWorker, TaskNotFound
+from refold.record import TaskRecord
 from refold.testing import FakeEngine
 from refold.webhooks import START, Shape, Update
+from tests.a2a import skills
 
 TEXT = Content.from_text
 
@@ -121,6 +123,37 @@ async def test_receivers_of_0_3_are_told_the_whole_task(fake: FakeEngine, after:
     assert [one.status.state.value for one in tasks] == ["completed"]
     assert json.loads(updates[0].body)["contextId"]
     assert await told(fake, task, "0.3", updates[-1].cursor) == []
+
+
+class Lost(FakeEngine):
+    """An engine whose worker may be lost for a moment, in which it knows little of a task."""
+
+    lost = False
+
+    async def record(self, task_id: str) -> TaskRecord:
+        """See `Engine.record`."""
+        record = await super().record(task_id)
+        lost, self.lost = self.lost, False
+        return record.model_copy(update={"seq": 0, "note": "no worker answers", "waits": ()}) if lost else record
+
+
+async def test_a_receiver_of_0_3_is_told_no_less_than_its_task_is() -> None:
+    """
+    A worker that is lost after an event is waited for, and the whole task comes then.
+    """
+    engine = Lost(skills.ALL)
+    task = (await engine.start("ask", TEXT("Hi"))).task_id
+    async with aclosing(WebhookFeed(engine)(task, "0.3", None)) as updates:
+        first = await anext(updates)
+        await engine.send(task, TEXT("Ada"))
+        engine.lost = True
+        with pytest.raises(NoWorker):
+            await anext(updates)
+    async with aclosing(WebhookFeed(engine)(task, "0.3", first.cursor)) as updates:
+        again = Task03.model_validate_json((await anext(updates)).body)
+
+    assert again.status.message is not None
+    assert len(again.history or ()) == 4
 
 
 async def test_a_task_that_does_not_exist_is_not_there(fake: FakeEngine) -> None:
