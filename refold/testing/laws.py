@@ -36,7 +36,7 @@ from refold.core.fold.apply import advance, fold
 from refold.core.fold.ending import under_way
 from refold.core.fold.journal import Entry
 from refold.core.fold.refusal import refusal
-from refold.core.fold.snapshot import UNDO, Snapshot
+from refold.core.fold.snapshot import OPENED, UNDO, Snapshot
 from refold.core.fold.wanted import SendAnswer, finished, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, Status, TaskState, next_state
@@ -400,7 +400,8 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
     elif task.done:
         law(task.grace is None and task.late is None and not task.undone, "only an ended task undoes")
     settled = {event.invocation_id for event in task.held if isinstance(event, CommandFailed)}
-    ids = [id_of(want) for want in going.values() if not (is_of_gate(want) or isinstance(want, SendAnswer))]
+    once = {key: want for key, want in going.items() if not key.endswith("~until")}  # a part runs beside its timeout
+    ids = [id_of(want) for want in once.values() if not (is_of_gate(want) or isinstance(want, SendAnswer))]
     told = [want.task_id for want in going.values() if isinstance(want, SendAnswer)]
     law(len(ids) == len(set(ids)), "a command goes on once")
     law({*ids, *told} <= set(task.pending), "only what is pending goes on")
@@ -409,13 +410,14 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
 
 
 def _check_ids(base: Snapshot, entries: Sequence[Entry], history: Sequence[Happening]) -> None:
-    all_ids = [issued.invocation_id for entry in entries for issued in entry.commands]
+    issued = {entry.seq: entry.commands for entry in entries}
+    all_ids = [one.invocation_id for commands in issued.values() for one in commands]
     undone = [id.removesuffix(UNDO) for id in all_ids if id.endswith(UNDO)]
     known = {*all_ids, *base.pending, *(done.invocation_id for done in base.done)}
     if len(all_ids) != len(set(all_ids)) or not set(undone) <= known:
         raise LawBroken("invocation ids are unique, and what is undone was done", f"{all_ids}", history)
-    ids = [id for id in all_ids if not id.endswith(UNDO)]
-    own = {entry.seq: [one for one in entry.commands if not one.invocation_id.endswith(UNDO)] for entry in entries}
+    ids = [id for id in all_ids if not id.endswith((UNDO, OPENED))]
+    own = {seq: [one for one in commands if one.invocation_id in ids] for seq, commands in issued.items()}
     expected = [f"{seq}.{n}" for seq, commands in own.items() for n in range(1, len(commands) + 1)]
     if len(ids) != len(set(ids)):
         raise LawBroken("invocation ids are unique", f"{ids}", history)

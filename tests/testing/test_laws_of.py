@@ -11,7 +11,21 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
 import refold.testing
-from refold import Cmd, CommandFailed, Content, Ctx, Event, LlmResult, Transition, UserMessage, flow_skill, step
+from refold import (
+    Cmd,
+    CommandFailed,
+    Content,
+    Ctx,
+    Event,
+    GatePolicy,
+    LlmResult,
+    Step,
+    Transition,
+    UserMessage,
+    flow_skill,
+    step,
+    table,
+)
 from refold.core.events import CancelRequested, Forked, Recovered
 from refold.core.fold.wanted import Perform
 from refold.testing import LawBroken, check_history, check_laws, histories, laws_of, permanent
@@ -78,6 +92,19 @@ def test_one_history_can_be_checked() -> None:
         check_history(Unsteady, begun)
     assert raised.value.history == tuple(begun)
     assert "1. 2026-01-01T00:00:00+00:00 UserMessage" in str(raised.value)
+
+
+def test_a_part_with_a_timeout_and_a_gate_that_tells_its_approvers_keep_the_laws() -> None:
+    """
+    The part goes on once, beside its timeout; and what tells the approvers has no number of its own.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        policy = GatePolicy(notify_at_open=True)
+        await ctx.gather(ctx.skill("part", "hello", "Ada", timeout_s=60), ctx.approve("sure", "Sure?", policy=policy))
+        return ctx.complete()
+
+    check_laws(table("asks", Step("begin", begin).start()), profile=QUICK)
 
 
 SAID = Happening(UserMessage(content=Content.from_text("hi")), START)
