@@ -127,11 +127,13 @@ class Aside(BaseModel):
         thread: The conversation's name.
         unsaid: As in `AgentState`.
         reply: The newest reply in it.
+        unheard: The user has said something since.
     """
 
     thread: str
     unsaid: list[Said] = lean(factory=list)
     reply: Reply | None = lean()
+    unheard: bool = lean(False)
 
 
 class AgentState(BaseModel):

@@ -29,7 +29,7 @@ from refold.agent.middleware import Held
 from refold.agent.steps import Emit
 from refold.core.chat import Reply, ToolCall, UserSaid
 from refold.core.commands import CallChat
-from refold.testing import Played, calls, check_laws, play, reply
+from refold.testing import FakeEngine, Played, calls, check_laws, play, reply
 from tests.agent.shop import TOOLS, price, results, shop
 from tests.core.byhand import ByHand
 from workflows.careful_desk import CarefulDesk
@@ -324,6 +324,22 @@ def test_a_loop_beside_another_step(cut: bool) -> None:
     assert story.said == ("All.",)
     assert [type(one).__name__ for one in beside] == ["UserSaid", "Reply", "ToolReturn", "Reply"]
     assert story.snapshot.threads["main"].said[0] == UserSaid(content=Content.from_text("tea?"))
+
+
+async def test_steps_side_by_side_get_each_message() -> None:
+    """
+    The next message of the same task, too, and that of a task which continues the conversation.
+    """
+    agent = shop(tools=[], loop=[Together(Think(name="left")), Think(name="sum_up")], turns=2)
+    engine = FakeEngine([agent], answers={"model": ["Left.", "All."] * 3})
+    first = (await engine.start("shop", Content.from_text("tea?"))).task_id
+    await engine.send(first, Content.from_text("milk?"))
+    next_id = (await engine.start("shop", Content.from_text("cups?"), previous=first)).task_id
+    task = await engine.at(next_id, (await engine.look(next_id)).seq)
+
+    for name in ("main", "aside.together.left"):
+        said = [one.content.text for one in task.threads[name].said if isinstance(one, UserSaid)]
+        assert said == ["tea?", "milk?", "cups?"], name
 
 
 def test_steps_side_by_side_are_bounded_together() -> None:

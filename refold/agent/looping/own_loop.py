@@ -46,6 +46,7 @@ class OwnLoop(AnyLoop):
         if state.cycle == 0:  # the user has said something
             state.asked = next((one.content for one in reversed(say) if isinstance(one, UserSaid)), state.asked)
             state.steps, state.passes = {}, {}
+            state.asides = {of: one.model_copy(update={"unheard": True}) for of, one in state.asides.items()}
             place.begin(state, since=0)
         turn = self._turn_for(name, ctx, state, say, final=place.is_final(state))
         status = await self._run(place.node, turn)
@@ -139,9 +140,9 @@ class OwnLoop(AnyLoop):
         return StepStatus.DONE
 
     async def _beside(self, node: Node, turn: LoopTurn) -> None:
-        own = self._aside(turn.state, node.name)
+        own, known = self._aside(turn.state, node.name), turn.state.asides.get(node.name)
         say: list[Said] = []
-        if not turn.ctx.thread(own.thread) and not own.unsaid and turn.state.asked is not None:
+        if (known is None or known.unheard) and turn.state.asked is not None:
             say = [UserSaid(content=turn.state.asked)]
         beside = self._turn_for(node.name, turn.ctx, own, say, final=turn.final)
         if await self._run(node, beside) is StepStatus.AGAIN:

@@ -60,7 +60,7 @@ class Think:
 
 @dataclass(frozen=True, init=False)
 class Together:
-    """Several slots at once. Each has a conversation of its own, which begins with the user's message.
+    """Several slots at once. Each has a conversation of its own, which gets the user's messages.
 
     A later step reads what they came to in `turn.replies`, by `name.slot`.
 
