@@ -67,23 +67,25 @@ class Codec:
         except ValueError:
             raise NoData("it is nested too deep, or holds itself") from None
 
-    def fresh(self, data: JsonValue) -> Any:
+    def fresh(self, data: JsonValue, *, outside: bool = False) -> Any:
         """A new value decoded from `data`. It shares nothing with `data`, so changes to it do not change the data.
+
+        Data from `outside` names fields by their aliases alone; `data` writes their names.
 
         Raises:
             ValidationError: The data does not fit the type.
         """
-        return self._read(to_json(data))
+        return self._read(to_json(data), by_name=None if outside else True)
 
-    def _read(self, written: bytes) -> Any:
+    def _read(self, written: bytes, *, by_name: bool | None = True) -> Any:
         if self.from_text:
-            return self.adapter.validator.validate_json(written)
+            return self.adapter.validator.validate_json(written, by_name=by_name)
         try:
-            return self.adapter.validator.validate_python(from_json(written))
+            return self.adapter.validator.validate_python(from_json(written), by_name=by_name)
         except ValidationError as error:
             # A strict field takes a date from JSON text, and refuses the string that the text is parsed to.
             try:
-                return self.adapter.validator.validate_json(written)
+                return self.adapter.validator.validate_json(written, by_name=by_name)
             except ValidationError:
                 raise error from None
 
@@ -174,7 +176,7 @@ def misfit(expected: Any, value: JsonValue) -> str:
     kind = resolve(expected)
     try:
         if kind is not None:
-            codec(kind).fresh(value)
+            codec(kind).fresh(value, outside=True)
     except ValidationError as error:
         return problems(error)
     except Exception as error:  # noqa: BLE001 - a validator is the author's code

@@ -23,6 +23,7 @@ from pydantic import (
     SecretStr,
     TypeAdapter,
 )
+from pydantic.alias_generators import to_camel
 
 from refold import Cmd, Content, Ctx, DefinitionError, SkillError, Status, Step, Transition, UserMessage, table
 from refold.core.authoring.define import skill_of
@@ -74,6 +75,13 @@ class Level(Enum):
 @dataclass
 class Plain:
     items: list[Any] = field(default_factory=list)
+
+
+class Camel(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
+
+    order_id: int
+    net_cents: int = 0
 
 
 def test_a_unions_order_counts() -> None:
@@ -137,6 +145,7 @@ SAME: list[tuple[Any, Any]] = [
     (Private, Private()),
     (dict[int, date], {1: date(2026, 1, 1)}),
     (tuple[Level, ...], (Level.HIGH,)),
+    (Camel, Camel.model_validate({"orderId": 1, "netCents": 5})),
     (Annotated[frozenset[str], PlainSerializer(sorted)], frozenset({"b", "a"})),
     (Annotated[str, BeforeValidator(str.strip)], " x "),
     (JsonValue, {"a": [{"b": 1.0}]}),

@@ -210,7 +210,7 @@ def adapt(output: Any, **fields: Any) -> StatePatch:
     patch = {}
     for name, kind in fields.items():
         try:
-            patch[name] = codec(kind).fresh(output)
+            patch[name] = codec(kind).fresh(output, outside=True)
         except ValidationError as error:
             wanted = getattr(kind, "__name__", str(kind))
             raise AdapterError(

@@ -128,7 +128,7 @@ def decode_as(kind: Any, value: JsonValue, id: str, invocation_id: str) -> Any:
     if kind is Any or type(value) is kind is str:
         return copied(value)
     try:
-        return codec(kind).fresh(value)
+        return codec(kind).fresh(value, outside=True)
     except ValidationError as error:
         name = getattr(kind, "__name__", str(kind))
         message = f"the value does not fit {name}: {problems(error)}"
