@@ -110,8 +110,7 @@ class Tool:
             CancelledError: The activity was canceled.
             Exception: Any exception of the tool, for `classify`.
         """
-        self._refuse_without_undo(command)
-        given = self._given(command.args)
+        given = self.given(command)
         in_thread = _InThread(threads, self.spec.timeout_s, why, wanted)
 
         async def perform(invocation: Invocation) -> Any:
@@ -129,7 +128,7 @@ class Tool:
 
         if not self.ledgered:
             try:
-                return self._as_json(await perform(invocation))
+                return self.as_json(await perform(invocation))
             except (StillRunning, NotBegun) as error:
                 raise error.canceled or error from None
         return await call_with_receipt(
@@ -138,7 +137,7 @@ class Tool:
             invocation,
             ledger,
             perform,
-            self._as_json,
+            self.as_json,
             lease_s=lease_s,
             decided=decided,
             why=in_thread.why,
@@ -155,10 +154,16 @@ class Tool:
         )
         raise Verdict(_permanent("no_undo", message))
 
-    def _given(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
+    def given(self, command: CallTool) -> dict[str, Any]:
+        """The function's arguments.
+
+        Raises:
+            Verdict: They do not fit, or nobody could undo the effect; the function is not to be called.
+        """
+        self._refuse_without_undo(command)
         try:
             # Strict, as JSON: a date may be a text, but `"12"`, `true` and `12.5` are no number of cents.
-            checked = self.arguments.model_validate_json(to_json(args), strict=True)
+            checked = self.arguments.model_validate_json(to_json(command.args), strict=True)
         except ValidationError as error:
             takes = ", ".join(self.fields.values()) or "none"
             message = f"tool {self.spec.name!r}: {problems(error)}; its arguments are: {takes}"
@@ -166,7 +171,12 @@ class Tool:
         # Arguments that were not given take the function's own defaults.
         return {self.fields[field]: getattr(checked, field) for field in checked.model_fields_set}
 
-    def _as_json(self, value: Any) -> JsonValue:
+    def as_json(self, value: Any) -> JsonValue:
+        """The function's result as JSON data.
+
+        Raises:
+            Verdict: It does not fit the declared type, or cannot be written as JSON.
+        """
         try:
             if self.result is None:
                 written: JsonValue = to_jsonable_python(value)

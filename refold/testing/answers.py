@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue, ValidationError, validate_call
 from pydantic_core import to_jsonable_python
@@ -49,6 +49,9 @@ from refold.core.events import (
 )
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
+
+if TYPE_CHECKING:
+    from refold.effects.tools import Tool
 
 
 class ScriptError(RefoldError, AssertionError):
@@ -91,10 +94,15 @@ def _in_doubt(spec: ToolSpec, error: Exception) -> bool:
     """Whether a worker would not know if a tool that raised this has had its effect, which may happen once at most."""
     from refold.effects.failures.classify import surely_not_done
 
-    if spec.effect not in (EffectPolicy.AT_MOST_ONCE, EffectPolicy.COMPENSATE):
-        return False
-    refused_args = isinstance(error, ValidationError) and error.title == spec.function.__name__
-    return not (refused_args or surely_not_done(error, []))
+    return spec.effect in (EffectPolicy.AT_MOST_ONCE, EffectPolicy.COMPENSATE) and not surely_not_done(error, [])
+
+
+def _as_workers_run(declared: list[Callable[..., Any]]) -> dict[str, Tool]:
+    if not declared:
+        return {}
+    from refold.effects.tools import tools_of
+
+    return tools_of(declared)
 
 
 def calls(tool: str | Callable[..., Any], /, **args: Any) -> ToolCall:
@@ -236,35 +244,35 @@ class Answers:
 
     Args:
         answers: By id, by the name of what is called, or by kind.
-        tools: Functions called with the command's arguments: declared with `@tool`, or plain ones, by their name. What
-            one that is `at_most_once` or `compensate` raises leaves its outcome unknown where it would on a worker
-            without a probe. Nothing keeps receipts: calls with the same `key` are all performed.
+        tools: Functions called with the command's arguments: declared with `@tool`, whose arguments and results are
+            checked as on a worker; or plain ones, by their name. What one that is `at_most_once` or `compensate` raises
+            leaves its outcome unknown where it would on a worker without a probe. Nothing keeps receipts: calls with
+            the same `key` are all performed.
+
+    Raises:
+        DefinitionError: A worker would refuse a tool.
     """
 
     def __init__(self, answers: Mapping[str, Any] | None = None, tools: Iterable[Callable[..., Any]] = ()) -> None:
         self._lists: dict[str, Iterator[Any]] = {}
         self._left: dict[str, int] = {}
         self._always: dict[str, Any] = {}
-        self._tools: dict[str, Callable[..., Any]] = {}
-        self._specs: dict[str, ToolSpec] = {}
+        given = list(tools)
+        self._tools = _as_workers_run([one for one in given if tool_spec(one) is not None])
+        self._plain = {one.__name__: one for one in given if tool_spec(one) is None}
         for name, answer in (answers or {}).items():
             if isinstance(answer, list | tuple):
                 self._lists[name], self._left[name] = iter(answer), len(answer)
             else:
                 self._always[name] = answer
-        for function in tools:
-            spec = tool_spec(function)
-            name = spec.name if spec is not None else function.__name__
-            self._tools[name] = spec.function if spec is not None else function
-            if spec is not None:
-                self._specs[name] = spec
 
     def __bool__(self) -> bool:
-        return bool(self._lists or self._always or self._tools)
+        return bool(self._lists or self._always or self._tools or self._plain)
 
     def know(self, command: Command) -> bool:
         """Whether an answer to this command is left."""
-        return self._key(command) is not None or (isinstance(command, CallTool) and command.name in self._tools)
+        known = {**self._tools, **self._plain}
+        return self._key(command) is not None or (isinstance(command, CallTool) and command.name in known)
 
     def used_up(self, command: Command) -> bool:
         """Whether there were answers to this command, but all of them are used."""
@@ -286,9 +294,7 @@ class Answers:
         try:
             if key is None:
                 assert isinstance(command, CallTool)
-                function = self._tools[command.name]
-                # Arguments arrive as JSON and are converted by the function's annotations, as a worker does.
-                answer = validate_call(function)(**command.args)
+                answer = self._called(command)
             else:
                 answer = self._next(key)
                 if callable(answer) and not isinstance(answer, type):
@@ -299,6 +305,17 @@ class Answers:
             return self._failed(command, error)
         return self._settled(command, answer) if inspect.isawaitable(answer) else answer
 
+    def _called(self, command: CallTool) -> Any:
+        tool = self._tools.get(command.name)
+        if tool is None:
+            return validate_call(self._plain[command.name])(**command.args)
+        try:
+            given = tool.given(command)
+        except Exception as refused:  # noqa: BLE001 - the tool does not begin, so its effect is not in doubt
+            return refused
+        answer = tool.spec.function(**given)
+        return _written(tool, answer) if inspect.isawaitable(answer) else tool.as_json(answer)
+
     async def _settled(self, command: Command, answer: Awaitable[Any]) -> Any:
         try:
             return await answer
@@ -308,11 +325,11 @@ class Answers:
             return self._failed(command, error)
 
     def _failed(self, command: Command, error: Exception) -> Exception | Failure:
-        spec = self._specs.get(command.name) if isinstance(command, CallTool) else None
-        if spec is None or not _in_doubt(spec, error):
+        tool = self._tools.get(command.name) if isinstance(command, CallTool) else None
+        if tool is None or not _in_doubt(tool.spec, error):
             return error
         why = failure_of(error).message
-        return unknown(f"it is not known whether the tool {spec.name!r} has had its effect: {why}")
+        return unknown(f"it is not known whether the tool {command.subject!r} has had its effect: {why}")
 
     def _key(self, command: Command) -> str | None:
         for name in _names(command):
@@ -325,6 +342,10 @@ class Answers:
             return self._always[key]
         self._left[key] -= 1
         return next(self._lists[key])
+
+
+async def _written(tool: Tool, answer: Awaitable[Any]) -> JsonValue:
+    return tool.as_json(await answer)
 
 
 def _names(command: Command) -> tuple[str, str, str]:

@@ -181,7 +181,7 @@ def asking(function: Any, name: str) -> Any:
         (looked_up, "Bob", "looked_up: t1 t1/1.1 AsyncClient"),
         (checked, "Bob", "checked: t1/1.1"),
         (checked, "bob", "checked failed (permanent, AssertionError): names begin with a capital"),
-        (unwritable, "Bob", "unwritable failed (permanent, ScriptError): the answer to tool"),
+        (unwritable, "Bob", "unwritable failed (permanent, result): tool 'unwritable' returned"),
     ],
 )
 async def test_a_read_only_tool_is_called_as_by_a_worker(function: Any, name: str, came: str) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -312,6 +313,42 @@ async def test_arguments_that_do_not_fit_leave_no_doubt() -> None:
     view = await engine.start("calling", TEXT("order reason=none"))
 
     assert view.status is Status.FAILED
+
+
+@tool(effect="read_only")
+async def weigh(grams: int) -> str:
+    """Weigh it."""
+    return f"{grams} g" if grams else grams  # type: ignore[return-value]  # the tool's mistake
+
+
+@tool(effect="compensate", undo=weigh)
+def load(grams: int) -> str:
+    """Load it."""
+    return f"{grams} g"
+
+
+@pytest.mark.parametrize(
+    ("tool", "grams", "reason"),
+    [
+        ("weigh", 5, ""),
+        ("weigh", "5", "tool 'weigh': grams: Input should be a valid integer"),
+        ("weigh", 5.0, "tool 'weigh': grams: Input should be a valid integer"),
+        ("weigh", 0, "tool 'weigh' returned a int, which cannot be written as <class 'str'>"),
+        ("load", 5, "call it by its function"),
+    ],
+)
+async def test_a_tool_is_called_as_on_a_worker(tool: str, grams: Any, reason: str) -> None:
+    """
+    Its arguments are checked strictly, its result by its type, and an effect that nobody could undo is refused.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(await ctx.tool(tool, grams=grams))
+
+    engine = FakeEngine([table("calls", Step("begin", begin).start())], tools=[weigh, load])
+    view = await engine.start("calls", TEXT("go"))
+
+    assert (view.status == "completed", reason in view.reason) == (not reason, True), view.reason
 
 
 async def test_a_called_skill_is_a_task_of_its_own() -> None:
