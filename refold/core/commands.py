@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal, Self
 
 from annotated_types import Ge, Gt, MinLen
-from pydantic import Field, JsonValue, TypeAdapter, model_validator
+from pydantic import AwareDatetime, Field, JsonValue, TypeAdapter, model_validator
 
 from refold.core.chat import Frame, Said, text_hash
 from refold.core.content import Artifact, Content
@@ -270,7 +269,7 @@ class Callback(Value):
 
     url: str = lean("")
     digest: str
-    until: datetime
+    until: AwareDatetime
 
 
 class AskUser(_Question):

@@ -714,7 +714,7 @@ class FakeEngine:
         elif isinstance(want.command, Notify):
             answer = None
         elif is_callback(want.command):
-            answer = made(want.command, task.now.task_id, want.invocation_id)
+            answer = made(want.command, task.now.task_id, want.invocation_id, self.clock.now)
         elif isinstance(want.command, CallSkill):
             answer = self._call_skill(task, want.command, want.invocation_id)
             if answer is None:

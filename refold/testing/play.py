@@ -20,7 +20,7 @@ from pydantic import JsonValue
 from refold.callbacks.address import slot_of
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill
-from refold.core.commands import AskApproval, AskUser, Command, Notify
+from refold.core.commands import AskApproval, AskUser, Callback, Command, Notify
 from refold.core.content import Content
 from refold.core.events import (
     EVENT,
@@ -372,8 +372,9 @@ class _Player:
                 self.feed(outcome(one.command, one.invocation_id, answer), f"the answer to {one.command.id!r}")
                 return True
             if is_callback(one.command):
-                callback = made(one.command, self.task.task_id, one.invocation_id)
-                self.addressed[callback.digest] = slot_of(callback)
+                callback = made(one.command, self.task.task_id, one.invocation_id, self.now)
+                if isinstance(callback, Callback):
+                    self.addressed[callback.digest] = slot_of(callback)
                 self.feed(outcome(one.command, one.invocation_id, callback), f"the address of {one.command.id!r}")
                 return True
         alarms = [one for one in self.alarms() if not isinstance(one.event, ReminderDue | GateTimedOut)]

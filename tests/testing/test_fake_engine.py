@@ -1,5 +1,5 @@
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
@@ -7,9 +7,12 @@ import pytest
 from pydantic import BaseModel, JsonValue, RootModel, model_validator
 
 from refold import (
+    Cmd,
     CommandError,
+    CommandFailed,
     Content,
     Ctx,
+    Event,
     GatePolicy,
     InputRejected,
     Status,
@@ -41,6 +44,7 @@ from refold.engine import (
 )
 from refold.lineage.recover import recover
 from refold.testing import FakeEngine, ScriptError, transient
+from refold.testing.play import START
 from workflows.hello import Hello
 from workflows.research_loop import ResearchLoop
 
@@ -349,6 +353,41 @@ async def test_a_tool_is_called_as_on_a_worker(tool: str, grams: Any, reason: st
     view = await engine.start("calls", TEXT("go"))
 
     assert (view.status == "completed", reason in view.reason) == (not reason, True), view.reason
+
+
+class Waiting(BaseModel):
+    """For a call to an address."""
+
+
+class AsksByAddress:
+    """A reducer that makes an address."""
+
+    expires: datetime
+
+    @staticmethod
+    def initial() -> Waiting:
+        return Waiting()
+
+    def on_event(self, state: Waiting, event: Event, ctx: Ctx) -> Transition:
+        if isinstance(event, CommandFailed):
+            return Transition.fail(event.failure.message)
+        return Transition.to(state).cmd(Cmd.callback("address", self.expires))
+
+
+@pytest.mark.parametrize(
+    "until", [START.replace(year=2027, tzinfo=None), START - timedelta(days=1)], ids=["without zone", "past"]
+)
+async def test_no_address_is_made_that_a_worker_would_not_make(until: datetime) -> None:
+    """
+    One that expires in the past, or at a time that nobody can compare with now, fails its command.
+    """
+
+    class AsksThem(AsksByAddress):
+        expires = until
+
+    view = await FakeEngine([AsksThem]).start("asks_them", TEXT("go"))
+
+    assert view.reason.startswith("an address expires at a time to come")
 
 
 async def test_a_called_skill_is_a_task_of_its_own() -> None:
