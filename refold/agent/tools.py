@@ -148,8 +148,8 @@ def key_names(key: str) -> list[str]:
         ValueError: Its braces are not closed, or have more than a name.
     """
     fields = [(name, spec, how) for _, name, spec, how in Formatter().parse(key) if name is not None]
-    if more := [name for name, spec, how in fields if spec or how]:
-        raise ValueError(f"an argument is in braces without `:` and `!`, as it came: {{{more[0]}}}")
+    if more := [name for name, spec, how in fields if spec or how or not name or {".", "["} & {*name}]:
+        raise ValueError(f"an argument is in braces by its name, without `:`, `!`, `.` and `[`: {{{more[0]}}}")
     return [name for name, _, _ in fields]
 
 

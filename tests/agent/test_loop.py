@@ -342,8 +342,11 @@ def mix(tint: Any = object) -> None:
         pytest.param({"keys": {"buy": "{colour}"}}, "it takes: item, count", id="key's argument"),
         pytest.param({"keys": {"buy": "all"}}, "names arguments of the tool in braces", id="key for all calls"),
         pytest.param({"keys": {"buy": "{item"}}, "keys: buy='{item': expected '}'", id="key's braces"),
-        pytest.param({"keys": {"buy": "{count:03d}"}}, "in braces without `:` and `!`", id="key's format"),
-        pytest.param({"keys": {"buy": "{item!r}"}}, "in braces without `:` and `!`", id="key's conversion"),
+        pytest.param({"keys": {"buy": "{count:03d}"}}, "in braces by its name, without `:`", id="key's format"),
+        pytest.param({"keys": {"buy": "{item!r}"}}, "in braces by its name, without `:`", id="key's conversion"),
+        pytest.param(
+            {"tools": ["mail"], "keys": {"mail": "{to[id]}"}}, "in braces by its name", id="a part of an argument"
+        ),
         pytest.param({"tools": [asks()], "keys": {"clerk": "{message}"}}, "it is a skill", id="skill's key"),
         pytest.param({"tools": [replace(asks(), key="{message}")]}, "it is a skill", id="skill's own key"),
         pytest.param({"tools": [mix], "keys": {"mix": "{tint}"}}, "the default of tint cannot be", id="key's default"),
