@@ -99,7 +99,9 @@ class Site:
 @pytest.fixture
 async def site(hasty_server: DevServer, folder: Folder) -> Site:
     """A queue, and a folder of its own."""
-    return Site(await Client.connect(hasty_server.address, data_converter=data_converter(folder, Reading(KEYS))), folder)
+    return Site(
+        await Client.connect(hasty_server.address, data_converter=data_converter(folder, Reading(KEYS))), folder
+    )
 
 
 async def stored(site: Site, value: Any) -> tuple[Payload, Callable[[], None], Callable[[], None]]:
