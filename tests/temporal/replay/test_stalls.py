@@ -14,13 +14,6 @@ from refold.temporal.worker.workflow import SkillWorkflow
 from tests.temporal.replay.changed import each, recorded
 from workflows import hello
 
-# The SDK interrupts a thread that takes too long, before it has begun the workflow's coroutine.
-pytestmark = [
-    pytest.mark.usefixtures("collected"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
 STALL_S = 2.3
 """Longer than the SDK waits for an activation."""
 
