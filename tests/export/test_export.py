@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold import Content, Ctx, InputRejected, Status, TaskState, Transition, UserMessage, flow_skill, step
+from refold import Content, Ctx, GatePolicy, InputRejected, Status, TaskState, Transition, UserMessage, flow_skill, step
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live
 from refold.core.events import ReminderDue
@@ -201,6 +201,32 @@ async def test_a_redacted_export_holds_no_words_and_says_so() -> None:
         assert name in data
     [task] = read_export(redacted_)
     assert [entry.seq for entry in task.entries] == [one["entry"]["seq"] for one in map(json.loads, plain[3:-1])]
+
+
+@flow_skill(id="pays_large")
+class PaysLarge:
+    """Asks two people."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        """Ask them."""
+        policy = GatePolicy(needed=2, approvers=("ada", "bob"))
+        await ctx.approve("pay", content, policy=policy)
+        return ctx.complete("Paid.")
+
+
+async def test_a_gate_that_two_people_must_grant_can_be_redacted_and_read() -> None:
+    """
+    Names of the same length stay two people: a gate that fewer may decide than must grant cannot be read.
+    """
+    at = FakeEngine([PaysLarge])
+    await at.start("pays_large", Content.from_text("Pay 900?"), task_id="p1")
+
+    lines = await lines_of(at, "p1", redact=True)
+
+    [task] = read_export(lines)
+    assert b"ada" not in b"".join(lines)
+    assert len({*task.view.waiting_for[0].approvers}) == 2
 
 
 class Terminated:
