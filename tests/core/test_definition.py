@@ -742,3 +742,53 @@ def test_a_misspelt_option_is_found() -> None:
     said = problem(lambda: table("misspelt", Step("begin", begin).start(), descripton="x"))  # type: ignore[call-arg]
 
     assert said.startswith("it takes no option descripton; the options are: id, name, description, tags,")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"retry": {"max_retries": 5}}, "it is a policy, for example retry=RetryPolicy(max_retries=5)"),
+        ({"upgrade": "to_next"}, "it is a function, upgrade(version, state)"),
+        ({"version": "2"}, "it is a whole number; raise it by one when the saved state's shape changes"),
+        ({"version": True}, "it is a whole number; raise it by one when the saved state's shape changes"),
+        ({"seal_at_pause": "no"}, "it is True or False"),
+        ({"contract": "rules"}, "it is a contract, contract=Contract(state=...)"),
+        ({"tags": "finance"}, 'it is a list of texts; write tags=["..."]'),
+        ({"examples": [1]}, 'it is a list of texts; write examples=["..."]'),
+        ({"description": 5}, "it is a text"),
+    ],
+)
+def test_an_option_of_another_kind_is_found(options: dict[str, Any], why: str) -> None:
+    """
+    Where the skill is defined, and not in the task that first needs it.
+    """
+
+    def begin(ctx: Ctx) -> Transition:
+        return ctx.complete()
+
+    [(name, value)] = options.items()
+    said = problem(lambda: table("unfit", Step("begin", begin).start(), **options))
+
+    assert said == f"{name}={value!r} ({type(value).__name__}): {why}"
+
+
+def test_what_is_no_id_no_class_and_no_step_is_found() -> None:
+    """
+    Each is named.
+    """
+
+    def begin(ctx: Ctx) -> Transition:
+        return ctx.complete()
+
+    start = Step("begin", begin).start()
+
+    assert problem(lambda: table(3, start)) == "id=3: it is a text"  # type: ignore[arg-type]
+    assert problem(lambda: table("odd", start, "end")) == (  # type: ignore[arg-type]
+        "'end' (str) is no step; write Step(name, function)"
+    )
+    assert problem(lambda: flow_skill(id="odd")(begin)) == (  # type: ignore[type-var]
+        "it is no class; functions become a skill by `table`"
+    )
+    assert problem(lambda: tool(effect="read_only", timeout_s="10")(Plain)).startswith(  # type: ignore[arg-type]
+        "timeout_s='10' must be a number of seconds"
+    )

@@ -25,6 +25,10 @@ def flow_skill(*, id: str | None = None, **options: Unpack[SkillOptions]) -> Cal
     """
 
     def declare(cls: C) -> C:
+        if not isinstance(cls, type):
+            raise DefinitionError(
+                str(getattr(cls, "__name__", cls)), ["it is no class; functions become a skill by `table`"]
+            )
         compiled = _compile(options_for(cls, id, **options), cls)
         cls.__refold_skill__ = compiled  # type: ignore[attr-defined]  # how a class carries its skill
         return cls

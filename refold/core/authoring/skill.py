@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypedDict, Unpack
 
@@ -20,6 +20,7 @@ from refold.core.authoring.transition import Transition
 from refold.core.codec import misfit
 from refold.core.content import Content
 from refold.core.contracts.contract import Contract
+from refold.core.errors import shown
 from refold.core.events import Event
 from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import adapter, fields_of, first_line
@@ -115,6 +116,17 @@ class SkillOptions(TypedDict, total=False):
 
 _LISTED = ("tags", "examples", "input_modes", "output_modes")
 
+_KINDS: Mapping[str, tuple[Any, str]] = {
+    "name": (str, "it is a text"),
+    "description": (str, "it is a text"),
+    "retry": (RetryPolicy, "it is a policy, for example retry=RetryPolicy(max_retries=5)"),
+    "version": (int, "it is a whole number; raise it by one when the saved state's shape changes"),
+    "upgrade": (Callable, "it is a function, upgrade(version, state)"),
+    "contract": (Contract, "it is a contract, contract=Contract(state=...)"),
+    "seal_at_pause": (bool, "it is True or False"),
+}
+"""What an option is, where it is not a list of texts; a wrong one would be found by the task that first needs it."""
+
 
 @dataclass(slots=True, eq=False)
 class Live:
@@ -203,9 +215,10 @@ def options_for(
     **said: Unpack[SkillOptions],
 ) -> Options:
     """The author's options, with defaults from the name and docstring of the class `author`; None for a table."""
+    found: list[str] = [] if id is None or isinstance(id, str) else [f"id={id!r}: it is a text"]
+    id = None if found else id
     default_name = id or "skill" if author is None else str(author.__name__)
     id = id or snake(default_name)
-    found = []
     if unknown := said.keys() - SkillOptions.__annotations__.keys():
         known = ", ".join(SkillOptions.__annotations__)
         found.append(f"it takes no option {', '.join(sorted(unknown))}; the options are: id, {known}")
@@ -217,12 +230,33 @@ def options_for(
         except PydanticUserError as error:
             found.append(f"input={said['input']!r} is not a type that pydantic knows: {first_line(error)}")
     found += durability_problems(said.get("durability", "history"))
+    unfit = dict(_unfit(said))
+    found += unfit.values()
     doc = inspect.getdoc(author) if author is not None and author.__doc__ else None
     first = " ".join((doc or "").partition("\n\n")[0].split())
-    given: dict[str, Any] = {key: value for key, value in said.items() if value is not None and key not in unknown}
+    given: dict[str, Any] = {
+        key: value for key, value in said.items() if value is not None and key not in unknown | unfit.keys()
+    }
     on_card = {key: tuple(given.pop(key)) for key in _LISTED if key in given}
     card = Card(id=id, name=given.pop("name", default_name), description=given.pop("description", first), **on_card)
     return Options(card=card, middleware=middleware, models=models, is_agent=is_agent, problems=tuple(found), **given)
+
+
+def _unfit(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Options whose value is of another kind than they take, with what is wrong."""
+    for name, value in said.items():
+        kind, what = _KINDS.get(name, (object, ""))
+        if name in _LISTED:
+            fits = (
+                isinstance(value, Collection)
+                and not isinstance(value, str)
+                and all(isinstance(one, str) for one in value)
+            )
+            what = f'it is a list of texts; write {name}=["..."]'
+        else:
+            fits = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+        if value is not None and not fits:
+            yield name, f"{name}={shown(value)}: {what}"
 
 
 def snake(name: str) -> str:

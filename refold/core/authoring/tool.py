@@ -119,7 +119,7 @@ def tool(
                 "it yields, so that a call of it does nothing yet; let it return a list, and report what is done so "
                 "far by `current().progress(...)`"
             )
-        if not 0 < timeout_s <= LONGEST_CALL_S:
+        if not (isinstance(timeout_s, int | float) and 0 < timeout_s <= LONGEST_CALL_S):
             found.append(
                 f"timeout_s={timeout_s!r} must be a number of seconds, more than 0 and at most {LONGEST_CALL_S:.0f}; "
                 "let a tool start longer work, and another ask for its end"

@@ -13,7 +13,7 @@ from refold.core.authoring.skill import Options, Skill, SkillOptions, options_fo
 from refold.core.contracts.check import compile_contract
 from refold.core.contracts.contract import Terms
 from refold.core.contracts.run import ContractedMachine
-from refold.core.errors import DefinitionError, SkillError
+from refold.core.errors import DefinitionError, SkillError, shown
 from refold.core.steps.machine import StepMachine
 from refold.core.steps.params import MISSING, Param, Source, read_params, start_default
 from refold.core.steps.spec import StepSpec
@@ -179,6 +179,9 @@ def table(id: str, *steps: Step, **options: Unpack[SkillOptions]) -> Skill:
     Raises:
         DefinitionError: The skill is written wrongly; lists all problems.
     """
+    wrong = [f"{shown(one)} is no step; write Step(name, function)" for one in steps if not isinstance(one, Step)]
+    if wrong:
+        raise DefinitionError(str(id), wrong)
     return compile_steps(options_for(None, id, **options), steps)
 
 
