@@ -8,12 +8,51 @@ in `Host`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from refold.a2a.security.http_errors import Refused
 from refold.web.hosts import host_of
+
+_USUAL_PORTS = {"http": 80, "https": 443}
+
+
+def as_host(given: str) -> str:
+    """A name that a gateway is called by, as `check_host` compares it: a setting may have the port, too.
+
+    Raises:
+        ValueError: It is none, so that no request could ever name it.
+    """
+    try:
+        return str(ip_address(given))
+    except ValueError:
+        found = host_of(given)
+    if not found or "*" in found:
+        raise ValueError(f"{given!r} is no name of a host, such as agent.example.org")
+    return found
+
+
+def as_origin(given: str) -> str:
+    """An origin as browsers write it in `Origin`.
+
+    Raises:
+        ValueError: It is none, so that no page could ever have it.
+    """
+    wrong = f"{given!r} is no origin, such as https://app.example.org: scheme, host and port, and no path"
+    try:
+        parts = urlsplit(given.lower())
+        port = parts.port
+    except ValueError:
+        raise ValueError(wrong) from None
+    if not (parts.scheme and parts.hostname) or "*" in parts.netloc or "@" in parts.netloc:
+        raise ValueError(wrong)
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError(wrong)
+    netloc = parts.netloc if port != _USUAL_PORTS.get(parts.scheme) else parts.netloc.rpartition(":")[0]
+    return f"{parts.scheme}://{netloc}"
 
 
 def check_host(headers: Headers, allowed: Sequence[str], prefix: str) -> None:

@@ -14,6 +14,7 @@ from limits import parse_many
 
 from refold.a2a.connections import HEADER_S, MOST_CONNECTIONS
 from refold.a2a.security.api_keys import SHORTEST, ApiKeys, api_keys
+from refold.a2a.security.host_and_origin import as_host, as_origin
 from refold.a2a.security.key_set import KeySet
 from refold.a2a.security.rate import counting
 from refold.a2a.security.tokens import ALGORITHMS, Keys, StaticKeys, Tokens
@@ -112,8 +113,8 @@ def security_from_env(environ: Mapping[str, str] = os.environ, *, prefix: str = 
         keys=keys,
         tokens=tokens,
         anonymous="everywhere" if everywhere else None if keys or tokens else "loopback",
-        hosts=env.words("HOSTS"),
-        origins=env.words("ORIGINS"),
+        hosts=env.each("HOSTS", as_host),
+        origins=env.each("ORIGINS", as_origin),
         may_vouch=env.words("MAY_VOUCH"),
         body_bytes=env.number("MAX_BODY_BYTES", usual.body_bytes),
         parts=env.number("MAX_PARTS", usual.parts),
@@ -135,6 +136,9 @@ class _Env:
 
     def words(self, name: str) -> tuple[str, ...]:
         return tuple(word for part in (self.text(name) or "").split(",") if (word := part.strip()))
+
+    def each(self, name: str, reader: Callable[[str], str]) -> tuple[str, ...]:
+        return self.read(name, lambda _: tuple(map(reader, self.words(name)))) or ()
 
     def flag(self, name: str) -> bool:
         given = (self.text(name) or "0").lower()

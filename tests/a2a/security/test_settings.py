@@ -87,6 +87,21 @@ def test_the_other_settings() -> None:
     )
 
 
+def test_hosts_and_origins_are_kept_as_requests_name_them() -> None:
+    """
+    A browser names its origin without a path and without the usual port; a host counts without its port.
+    """
+    security = security_from_env(
+        {
+            "REFOLD_A2A_HOSTS": "Agent.example.org:9000, 10.0.0.7, [::1]:9000, ::1",
+            "REFOLD_A2A_ORIGINS": "https://App.example.org/, https://b.example.org:443, http://localhost:8233",
+        }
+    )
+
+    assert security.hosts == ("agent.example.org", "10.0.0.7", "::1", "::1")
+    assert security.origins == ("https://app.example.org", "https://b.example.org", "http://localhost:8233")
+
+
 @pytest.mark.parametrize(
     ("environ", "says"),
     [
@@ -104,6 +119,11 @@ def test_the_other_settings() -> None:
         ({"ANONYMOUS": "perhaps"}, "is 1 or 0"),
         ({"MAX_PARTS": "0"}, "a whole number from 1 on"),
         ({"MAX_BODY_BYTES": "1MB"}, "a whole number from 1 on"),
+        ({"ORIGINS": "https://app.example.org/start"}, "'https://app.example.org/start' is no origin, such as https:"),
+        ({"ORIGINS": "https://a.example.org, app.example.org"}, "ORIGINS: 'app.example.org' is no origin"),
+        ({"ORIGINS": "*"}, "is no origin"),
+        ({"HOSTS": "https://agent.example.org"}, "HOSTS: 'https://agent.example.org' is no name of a host"),
+        ({"HOSTS": "*"}, "is no name of a host"),
         ({"RATE": "often"}, "RATE"),
         ({"RATE_STORAGE": "nowhere://"}, "RATE_STORAGE"),
         ({"RATE_STORAGE": "memory://"}, "begin it with `async\\+`"),

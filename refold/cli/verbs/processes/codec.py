@@ -55,7 +55,7 @@ async def codec(
     # Imported here: these libraries are an extra, and slow to load.
     try:
         from refold.a2a import serve as serving
-        from refold.a2a.security import security_from_env
+        from refold.a2a.security import as_origin, security_from_env
         from refold.temporal.data.codec import ENV, codec_from_env
         from refold.temporal.data.remote import RemoteCodec
         from refold.temporal.worker.logs import log_to_stderr
@@ -67,7 +67,10 @@ async def codec(
         )
     security = security_from_env(prefix=PREFIX)
     if origin is not None:
-        security = replace(security, origins=(origin,))
+        try:
+            security = replace(security, origins=(as_origin(origin),))
+        except ValueError as error:
+            raise CallError(f"--origin: {error}") from None
     security.check_bind(host)
     log_to_stderr(as_json=log_json)
     if with_parent:

@@ -184,6 +184,17 @@ def test_without_a_codec_there_is_nothing_to_serve(refold: Shell, monkeypatch: p
     assert "REFOLD_CODEC_API_KEYS" in refold("codec", "--json", "--host", "0.0.0.0").error["message"]
 
 
+def test_a_page_of_the_web_ui_is_no_origin(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The address that a browser shows: no page has it as its origin, so that every call would be refused.
+    """
+    monkeypatch.setenv("REFOLD_CODEC", "tests.temporal.data.test_codec:Plain")
+
+    said = refold("codec", "--json", "--origin", f"{UI}/namespaces/default/workflows").error["message"]
+
+    assert said.startswith(f"--origin: '{UI}/namespaces/default/workflows' is no origin, such as https:")
+
+
 def test_the_setting_has_one_name() -> None:
     """
     The command line spells it out, since its help must not wait for Temporal's SDK.
