@@ -115,13 +115,13 @@ async def purge(
         raise CallError("name the tasks to purge, or --owner; not both")
     if older_than is not None and owner is None:
         raise CallError("--older-than goes with --owner; a task that is named is purged whenever it ended")
+    ended_before = None if older_than is None else _ago(older_than)
     engine = await call.engine()
     if not isinstance(engine, temporal.TemporalEngine):
         raise CallError("purge takes a Temporal server")
     purging = engine.purge(_ledger(engine.client.namespace))
     if owner is not None:
-        age = None if older_than is None else timedelta(seconds=seconds_of(older_than))
-        task_ids = await purging.owned(owner, None if age is None else datetime.now(UTC) - age)
+        task_ids = await purging.owned(owner, ended_before)
     stay = 0
     async for report in purging.run(task_ids or [], dry=not yes):
         stay += not report.gone and (yes or not report.deleted)
@@ -134,6 +134,12 @@ async def purge(
     elif not yes:
         call.out.note("nothing was deleted; --yes deletes")
     return TASK_FAILED if stay else DONE
+
+
+def _ago(age: str) -> datetime:
+    """The time so long ago; at most as long ago as clocks count from, which no task is older than."""
+    now = datetime.now(UTC)
+    return now - timedelta(seconds=min(seconds_of(age), now.timestamp()))
 
 
 def _report(report: Purged, *, dry: bool) -> Iterator[str]:

@@ -259,6 +259,8 @@ def test_another_journal_is_told_apart(refold: Shell, export: Path) -> None:
         (["purge", "t1", "--owner", "olga"], "not both"),
         (["purge", "t1", "--older-than", "30d"], "--older-than goes with --owner"),
         (["purge", "t1", "--yes"], "purge takes a Temporal server"),
+        (["purge", "--owner", "olga", "--older-than", "a year"], "'a year' is no length of time"),
+        (["purge", "--owner", "olga", "--older-than", "999999d"], "purge takes a Temporal server"),
     ],
 )
 def test_wrong_calls(refold: Shell, export: Path, words: list[str], why: str) -> None:
