@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from refold.core.fold.journal import Entry
@@ -81,9 +82,9 @@ def opened(file: Path) -> Any:
     try:
         return file.open("rb")
     except OSError as error:
-        raise ExportError(
-            f"the export {str(file)!r} cannot be read: {error.strerror}; `refold export TASK -o {file.name}` writes one"
-        ) from None
+        missing = isinstance(error, FileNotFoundError)
+        way_out = f"; `refold export TASK -o {quote(str(file))}` writes one" if missing else ""
+        raise ExportError(f"the export {str(file)!r} cannot be read: {error.strerror}{way_out}") from None
 
 
 class _Reading:

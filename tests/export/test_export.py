@@ -466,7 +466,7 @@ async def test_code_that_makes_another_journal_is_named() -> None:
     assert caught.value.difference.seq == 2
 
 
-async def test_what_an_export_lacks_is_said() -> None:
+async def test_what_an_export_lacks_is_said(tmp_path: Path) -> None:
     """
     A skill that is not here, texts that are redacted, a file that is not there, or is another.
     """
@@ -478,6 +478,10 @@ async def test_what_an_export_lacks_is_said() -> None:
     assert (await hidden.look("t1")).note == "as it was exported, redacted"
     with pytest.raises(ExportError, match="without --redact"):
         await hidden.at("t1", 1)
+    with pytest.raises(ExportError, match=r"No such file or directory; `refold export TASK -o '.*/no such.jsonl'`"):
+        read_export(tmp_path / "no such.jsonl")
+    with pytest.raises(ExportError, match="Is a directory$"):
+        read_export(tmp_path)
 
 
 @pytest.mark.parametrize(

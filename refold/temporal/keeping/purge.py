@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from shlex import quote
 from typing import Protocol
 from uuid import uuid4
 
@@ -179,7 +180,7 @@ class Purge:
         """A task's parts and the task, where all of them have ended; else why it stays."""
         description = await self.connection.describe(task_id)
         if description.status is WorkflowExecutionStatus.RUNNING:
-            return [], self._stays(task_id, f"it is open; `refold cancel {task_id}` ends it")
+            return [], self._stays(task_id, f"it is open; `refold cancel {quote(task_id)}` ends it")
         if description.parent_id is not None and await self._is_open(description.parent_id):
             return [], self._stays(
                 task_id, f"it is a part of {description.parent_id!r}, which is open and may ask for it"
@@ -187,11 +188,11 @@ class Purge:
         parts = await self._ids(f"WorkflowId STARTS_WITH {search.quoted(task_id + '/')}")
         for part in parts:
             if await self._is_open(part):
-                return [], self._stays(task_id, f"its part {part!r} is open; `refold cancel {part}` ends it")
+                return [], self._stays(task_id, f"its part {part!r} is open; `refold cancel {quote(part)}` ends it")
         found = [await self._collected(one, task_id) for one in (*sorted(parts, key=len, reverse=True), task_id)]
         found[-1].recovers = await self._recovers(description)
         if locked := next((one.refers.locked for one in found if one.refers.locked), ""):
-            way_out = f"`temporal workflow delete --workflow-id {task_id}` deletes the history alone"
+            way_out = f"`temporal workflow delete --workflow-id {quote(task_id)}` deletes the history alone"
             why = f"which stored values belong to it cannot be read here: {locked}. Without the key, {way_out}"
             return [], self._stays(task_id, why)
         return found, None

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from datetime import datetime
 from itertools import islice
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from temporalio import workflow
@@ -135,18 +136,18 @@ def details(snapshot: Snapshot) -> str:
     # Markdown needs an empty line before a list.
     parts = [f"**{snapshot.status}** ({snapshot.lifecycle}), entry {snapshot.seq}"]
     parts += [_line(text) for text in (snapshot.reason, snapshot.progress) if text]
-    waits = snapshot.open_waits
+    waits, task_id = snapshot.open_waits, quote(snapshot.task_id)
     listed = [*_first(_waiting, waits), *_first(_going, snapshot.pending.values())]
     if listed:
         parts.append("\n".join(listed))
     if any(isinstance(wait.ask, AskUser) and wait.ask.callback is None for wait in waits):
-        answer = f"refold answer {snapshot.task_id} TEXT"
+        answer = f"refold answer {task_id} TEXT"
         parts.append(f"Answer with `{answer}`, or with a signal or update named `message`.")
     if any(isinstance(wait.ask, AskApproval) for wait in waits):
-        decide = f"refold approve {snapshot.task_id}"
+        decide = f"refold approve {task_id}"
         parts.append(f"Decide with `{decide}` or `refold deny`, or with a signal or update named `decide`.")
     if [one for one in snapshot.pending.values() if one.blocked]:
-        parts.append(f"Blocked: `refold resolve {snapshot.task_id} --retry`, or `--outcome JSON`, goes on.")
+        parts.append(f"Blocked: `refold resolve {task_id} --retry`, or `--outcome JSON`, goes on.")
     return "\n\n".join(parts)
 
 

@@ -54,6 +54,15 @@ def test_a_question_stands_alone_and_says_how_to_answer_it() -> None:
     ]
 
 
+def test_a_command_for_a_task_with_a_space_in_its_id_can_be_pasted() -> None:
+    """
+    Temporal's own tools start tasks under any id.
+    """
+    task = play(Shown, "go", task_id="order 7").snapshot
+
+    assert "`refold answer 'order 7' TEXT`" in details(task)
+
+
 def test_what_is_tried_again_says_when_and_why() -> None:
     """
     A command in backoff shows its next try; one that is out again, its attempt; both, what went wrong.
