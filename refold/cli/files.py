@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mimetypes
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +13,7 @@ import typer
 from refold.cli.errors import CallError
 from refold.core.content import Part
 from refold.engine import ArtifactView
+from refold.export.read import SUFFIX
 
 MOST_BYTES = 25_000_000
 """The most bytes of the files of one message. Providers take about as much."""
@@ -76,6 +77,18 @@ def _part(file: str) -> Part:
         raise CallError(f"--file {place!r}: its name does not say its type; write --file '{place};type=text/plain'")
     # A file system takes names that are no UTF-8.
     return Part(raw=data, filename=path.name.encode(errors="replace").decode(), media_type=kind)
+
+
+def check_report(report: Path, inputs: Iterable[Path]) -> None:
+    """Refuse a report that would be written over a file that the same call reads.
+
+    Raises:
+        CallError: It would.
+    """
+    place = report.resolve()
+    history = report.name.endswith((".json", ".json.gz", SUFFIX))
+    if any(place == one.resolve() or (history and one.resolve() in place.parents) for one in inputs):
+        raise CallError(f"--junit {report} would be written over what is read; name another file")
 
 
 def files_of(artifacts: Sequence[ArtifactView]) -> Iterator[Part]:

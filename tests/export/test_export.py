@@ -480,7 +480,7 @@ async def test_what_an_export_lacks_is_said(tmp_path: Path) -> None:
         await hidden.at("t1", 1)
     with pytest.raises(ExportError, match=r"No such file or directory; `refold export TASK -o '.*/no such.jsonl'`"):
         read_export(tmp_path / "no such.jsonl")
-    with pytest.raises(ExportError, match="Is a directory$"):
+    with pytest.raises(ExportError, match=r"Is a directory$"):
         read_export(tmp_path)
 
 

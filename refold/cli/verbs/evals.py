@@ -10,6 +10,7 @@ import typer
 
 from refold.cli.application import application
 from refold.cli.errors import DONE, TASK_FAILED, WRONG_CALL, CallError
+from refold.cli.files import check_report
 from refold.cli.verb import Call, add
 from refold.core.errors import RefoldError
 from refold.junit import Case, junit
@@ -75,6 +76,7 @@ async def eval_(
         raise CallError("--from goes with --model: it says from which entry on the model is asked")
     parts = application(modules or [])
     if report is not None:
+        check_report(report, exports)
         _write(report, [])  # before the work, so that a file that cannot be written is known at once
     cases: list[Case] = []
     for file in exports:

@@ -14,6 +14,7 @@ import typer
 from refold import temporal
 from refold.cli.application import application
 from refold.cli.errors import DONE, TASK_FAILED, WRONG_CALL, CallError
+from refold.cli.files import check_report
 from refold.cli.verb import Call, add
 from refold.junit import Case, junit
 from refold.words.text import clean
@@ -93,6 +94,7 @@ async def replay(
     replays = temporal.Replays(found.modules, found.tools)
     cases: list[Case] = []
     if junit_file is not None:
+        check_report(junit_file, files)
         _write(junit_file, cases)  # before the work, so that a file that cannot be written is known at once
     tally = _Tally(call)
     histories = temporal.histories(choice, await _connection(call) if choice.needs_server else None, call.out.note)

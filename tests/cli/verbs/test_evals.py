@@ -118,13 +118,17 @@ def test_what_one_file_lacks_hides_no_other(refold: Shell, export: Path, words: 
         (["eval", "FILE", "--tools", "all"], "'all' is not one of"),
         (["eval", "FILE", "--module", "workflows.hello"], "no skill 'research_loop'"),
         (["eval", "FILE", "--junit", "no/such/folder/report.xml"], "cannot be written"),
+        (["eval", "FILE", "--junit", "FILE"], "would be written over what is read; name another file"),
     ],
 )
 def test_wrong_calls(refold: Shell, export: Path, words: list[str], why: str) -> None:
     """
-    Each says what came and what to do, and exits 2.
+    Each says what came and what to do, exits 2, and leaves the export as it is.
     """
+    whole = export.read_bytes()
+
     done = refold(*(str(export) if word == "FILE" else word for word in words))
 
     assert done.exit == 2
     assert why in done.err
+    assert export.read_bytes() == whole

@@ -152,6 +152,10 @@ def test_a_skill_that_is_gone(refold: Shell, here: Path) -> None:
             ["replay", "hello.json", "--module", "workflows", "--junit", "no/such/folder.xml"],
             "no/such/folder.xml cannot be written",
         ),
+        (
+            ["replay", "hello.json", "--module", "workflows", "--junit", "hello.json"],
+            "--junit hello.json would be written over what is read",
+        ),
     ],
 )
 def test_wrong_calls(refold: Shell, here: Path, words: list[str], said: str) -> None:
