@@ -28,6 +28,9 @@ Files = Annotated[
     ),
 ]
 
+LONGEST_NAME = 200
+"""The most bytes of a file's name that is kept; file systems take 255, and `save` may put a number before it."""
+
 _TYPED = re.compile(r"(.+);type=([\w.+-]+/[\w.+-]+)", re.DOTALL)
 _ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ADDRESS = re.compile(r"https?://\S+")
@@ -127,7 +130,8 @@ def save(artifacts: Sequence[ArtifactView], folder: Path) -> list[Path]:
 def _name(part: Part, number: int) -> str:
     """The last piece of a file's name, which is whatever its maker wrote, if a file can have it."""
     name = Path(part.filename or "").name
-    return f"file-{number}" if name in ("", "..") or _ODD.search(name) else name
+    odd = name in ("", "..") or _ODD.search(name) or len(name.encode()) > LONGEST_NAME
+    return f"file-{number}" if odd else name
 
 
 def described(part: Part) -> str:

@@ -105,7 +105,7 @@ def test_a_tasks_files_are_written_to_a_folder(tmp_path: Path) -> None:
         save(made[2:], tmp_path)
 
 
-@pytest.mark.parametrize("name", ["..", "a\0b", "\ud800.png", "a\nb"])
+@pytest.mark.parametrize("name", ["..", "a\0b", "\ud800.png", "a\nb", "ä" * 128])
 def test_a_name_that_is_none_is_replaced(tmp_path: Path, name: str) -> None:
     """
     Whoever made the file named it, and it is written all the same.
