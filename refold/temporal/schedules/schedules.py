@@ -29,6 +29,7 @@ from temporalio.client import (
     ScheduleListDescription,
     SchedulePolicy,
     ScheduleState,
+    WorkflowExecutionStatus,
     WorkflowHandle,
 )
 from temporalio.common import SearchAttributeKey, TypedSearchAttributes, WorkflowIDReusePolicy
@@ -271,7 +272,7 @@ class Schedules:
         action = _action_of(told)
         second = datetime.now(UTC).replace(microsecond=0)
         for one in (second + timedelta(seconds=later) for later in range(FREE_WITHIN_S)):
-            if due(told.schedule.spec, one):
+            if not told.schedule.state.paused and due(told.schedule.spec, one):
                 continue
             with contextlib.suppress(WorkflowAlreadyStartedError):
                 new = f"{action.id}-{one:%Y-%m-%dT%H:%M:%SZ}"
@@ -353,13 +354,23 @@ class Schedules:
         """Ask a worker whether it would take such a task, by one that never begins; why nobody could say, if so."""
         held = start.model_copy(update={"hold": True, "owner": None, "context": None})  # it is in nobody's list
         trial = f"{id}.check-{uuid4().hex[:8]}"
-        view = await starting.start(self._connection, skill, held, trial, f"is checked for schedule {id}")
-        with refusals("delete a task that never began"):
-            description = await self._connection.describe(trial)
-            await self._client.get_workflow_handle(trial).terminate(views.NEVER_BEGAN)
-        await views.forget(self._connection, trial, description.run_id)
+        try:
+            view = await starting.start(self._connection, skill, held, trial, f"is checked for schedule {id}")
+        except BaseException:  # refused, or interrupted: then the task would stay open, and held, for ever
+            with contextlib.suppress(EngineError):
+                await self._forgotten(trial)
+            raise
+        await self._forgotten(trial)
         # A worker that took it says how it is released; any other note says why none has.
         return "" if "`refold release " in view.note else view.note
+
+    async def _forgotten(self, trial: str) -> None:
+        """Delete a task that never began."""
+        with refusals("delete a task that never began"):
+            description = await self._connection.describe(trial)
+            if description.status is WorkflowExecutionStatus.RUNNING:
+                await self._client.get_workflow_handle(trial).terminate(views.NEVER_BEGAN)
+        await views.forget(self._connection, trial, description.run_id)
 
     async def _seen(self, told: ScheduleDescription) -> ScheduleView:
         info, schedule, action = told.info, told.schedule, _action_of(told)

@@ -147,6 +147,20 @@ async def test_starts_by_hand_in_one_second_have_ids_of_their_own(engine: Tempor
         pass
 
 
+async def test_a_paused_schedule_of_every_second_is_started_by_hand(
+    engine: TemporalEngine, schedules: Schedules
+) -> None:
+    """
+    Nothing else starts in the second that it takes.
+    """
+    id = new_id()
+    await schedules.create(id, "hello", text("I am Ada"), Timing(every=timedelta(seconds=1)), paused=True)
+
+    task_id = await schedules.run_now(id)
+
+    assert (await settled(engine, task_id)).status is Status.COMPLETED
+
+
 async def test_a_pause_beside_starts_by_hand_loses_none_of_them(schedules: Schedules) -> None:
     """
     The server alone keeps only the last of those that reach a schedule together.
@@ -261,6 +275,26 @@ async def test_what_no_worker_would_take_is_refused(engine: TemporalEngine, sche
 
 
 @pytest.mark.server
+async def test_an_interrupted_check_leaves_no_open_task(engine: TemporalEngine) -> None:
+    """
+    Where no worker answers, the check takes seconds: time for Ctrl-C.
+    """
+    id = new_id()
+    nobody = TemporalEngine(engine.client, f"{id}.nobody")
+    creating = asyncio.create_task(nobody.schedules.create(id, "hello", text("I am Ada"), SELDOM))
+    running = f"WorkflowId STARTS_WITH '{id}.check-' AND ExecutionStatus = 'Running'"
+    while not [one async for one in engine.client.list_workflows(running)]:
+        pass
+
+    creating.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await creating
+
+    async with asyncio.timeout(20):
+        while [one async for one in engine.client.list_workflows(running)]:
+            pass
+
+
 async def test_a_schedule_outlives_its_server(tmp_path: Path) -> None:
     """
     With its tasks; what is due goes on, and a task that no worker has taken is listed, too.
