@@ -140,6 +140,8 @@ def ways_out(view: TaskView, options: str = "") -> list[str]:
             return [f"refold watch {task_id}{options}"]
         case TaskState.FAILED if view.forked_from is not None and not view.forked_from.live:
             return []  # recovered, it would fail again: no effect takes place
+        case TaskState.FAILED if view.status is Status.CANCELED and not view.messages:
+            return []  # it was canceled before it began, so there is nothing to go on from
         case TaskState.FAILED if view.seq and not any(one.how == "recovered" for one in view.offspring):
             return [f"refold recover {task_id}{options}"]
         case _:

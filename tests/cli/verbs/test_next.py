@@ -145,6 +145,18 @@ def test_show_prints_the_next_command(charging: Shell, skill: str, verb: tuple[s
     assert [line for line in lines if line.startswith("refold ")] == says
 
 
+def test_a_task_that_was_canceled_before_it_began_names_nothing(charging: Shell) -> None:
+    """
+    Nothing could be recovered; a new one is to be started.
+    """
+    charging("start", "payment", "50", "--id", "t", "--hold")
+
+    canceled = charging("cancel", "t")
+
+    assert "refold recover" not in canceled.err + charging("show", "t").out
+    assert "canceled before it began" in charging("recover", "t").err
+
+
 def test_a_task_at_work_is_watched() -> None:
     """
     A task with a command under way names `refold watch`; one that another task recovers names nothing.
