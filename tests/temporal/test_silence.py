@@ -198,7 +198,7 @@ async def test_a_worker_that_is_lost_at_a_workflow_task_is_waited_for(hasty_clie
     waited for, it passes no question on; then another worker answers.
     """
     queue = f"lost-{uuid4().hex[:8]}"
-    engine = TemporalEngine(hasty_client, queue, patience=SOON)
+    engine = TemporalEngine(hasty_client, queue, patience=3 * SOON)
     started = await engine.start("begun_late", text("go"))
     assert await taken(hasty_client, queue) == started.task_id
 

@@ -280,8 +280,17 @@ class JournalReader:
         return await self._ask(run.run_id, "state_at", (seq,), Snapshot)
 
     async def _ask(
-        self, run_id: str | None, query: str, arguments: tuple[object, ...], kind: type[T], *, if_open: bool = False
+        self,
+        run_id: str | None,
+        query: str,
+        arguments: tuple[object, ...],
+        kind: type[T],
+        *,
+        if_open: bool = False,
+        late: bool = False,
     ) -> T:
+        # `late`: a worker had the task's workflow task, so that nobody could answer. Once it has ended, or is lost,
+        # there is as much time for an answer as ever.
         patience = max(QUERY_PATIENCE, self.connection.patience)
         try:
             return await self.connection.query(
@@ -300,8 +309,9 @@ class JournalReader:
             if isinstance(error, RPCError) and server_away(error):
                 raise server_refused(error, f"reach task {self.task_id!r}") from None
             description = await self.connection.describe(self.task_id)
-            if timed_out(error) and under_way(description):
-                return await self._ask(run_id, query, arguments, kind, if_open=if_open)
+            has_worker = under_way(description)
+            if timed_out(error) and (has_worker or late):
+                return await self._ask(run_id, query, arguments, kind, if_open=if_open, late=has_worker)
             why = await why_unanswered(self.connection.client, error, description)
             raise NoWorker(f"task {self.task_id!r} cannot be asked: {why}") from None
 
