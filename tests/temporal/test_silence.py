@@ -15,6 +15,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import (
     HandleQueryInput,
     Interceptor,
@@ -27,10 +28,11 @@ from temporalio.worker._workflow import _DeadlockError
 from refold import Ctx, Event, Status, TaskState, Transition, flow_skill
 from refold.engine import NoWorker, TaskFilter
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker, workflow_for
-from refold.temporal.client.connection import UPDATE_PATIENCE
+from refold.temporal.client.connection import QUERY_ATTEMPTS, UPDATE_PATIENCE
 from refold.temporal.client.errors import NO_REASON
 from refold.temporal.data.wire import TRY_ANEW
 from tests.temporal import skills
+from tests.temporal.client.between import Call, between
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_odd_payloads import payload, start
 from tests.temporal.test_task import collected, settled, text
@@ -205,6 +207,35 @@ async def test_a_worker_that_is_lost_at_a_workflow_task_is_waited_for(hasty_clie
     async with make_worker(hasty_client, RefoldPlugin([BegunLate], sandboxed=False), task_queue=queue):
         entries = await collected(engine.journal(started.task_id))
         await engine.client.get_workflow_handle(started.task_id).terminate()
+
+    assert [entry.seq for entry in entries] == [1]
+
+
+async def test_a_question_has_all_its_time_after_a_lost_worker(hasty_client: Client) -> None:
+    """
+    Its last tries, while the worker that is lost has the task's workflow task, end just as the server takes that for
+    lost: the next worker is asked, too.
+    """
+    queue, asked = f"lost-{uuid4().hex[:8]}", 0
+
+    async def late(rpc: str, call: Call) -> Any:
+        nonlocal asked
+        asked += rpc == "query_workflow"
+        if rpc != "query_workflow" or asked > 2 * QUERY_ATTEMPTS:
+            return await call()
+        if asked > QUERY_ATTEMPTS:
+            async for event in hasty_client.get_workflow_handle(task_id).fetch_history_events(wait_new_event=True):
+                if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
+                    break
+        raise RPCError("Timeout expired", RPCStatusCode.DEADLINE_EXCEEDED, b"")
+
+    task_id = (await TemporalEngine(hasty_client, queue, patience=SOON).start("begun_late", text("go"))).task_id
+    assert await taken(hasty_client, queue) == task_id
+    engine = TemporalEngine(between(hasty_client, late), queue, patience=PATIENT)
+
+    async with make_worker(hasty_client, RefoldPlugin([BegunLate], sandboxed=False), task_queue=queue):
+        entries = await collected(engine.journal(task_id))
+        await hasty_client.get_workflow_handle(task_id).terminate()
 
     assert [entry.seq for entry in entries] == [1]
 
