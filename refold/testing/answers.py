@@ -271,8 +271,8 @@ class Answers:
 
     def know(self, command: Command) -> bool:
         """Whether an answer to this command is left."""
-        known = {**self._tools, **self._plain}
-        return self._key(command) is not None or (isinstance(command, CallTool) and command.name in known)
+        is_tool = isinstance(command, CallTool) and (command.name in self._tools or command.name in self._plain)
+        return is_tool or self._key(command) is not None
 
     def used_up(self, command: Command) -> bool:
         """Whether there were answers to this command, but all of them are used."""
