@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
+from a2a.server.routes import create_jsonrpc_routes
 from a2a.utils.errors import TaskNotFoundError
 from opentelemetry.trace import Tracer
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Route
 
 from refold.a2a.calls import SKILL_PATH, Calls
 from refold.a2a.card.card import cards_for
@@ -18,7 +19,8 @@ from refold.a2a.card.route import card_routes
 from refold.a2a.extensions import Activated, Timeline
 from refold.a2a.handler import Gateway, Parts
 from refold.a2a.media import JsonOnly, WholeFiles, told_as_json
-from refold.a2a.old_calls import checked, rest_of_skills
+from refold.a2a.old_calls import checked
+from refold.a2a.rest import rest_routes
 from refold.a2a.security import Security, guards, known_caller
 from refold.a2a.security.admission import Admission
 from refold.a2a.security.guard import PUBLIC
@@ -69,7 +71,7 @@ def a2a_app(
         callbacks: The keys of callbacks' addresses; None takes them from the environment.
 
     Raises:
-        ValueError: No skill is given, or a setting does not fit the skills.
+        ValueError: No skill is given, one is named as a path of the gateway is, or a setting does not fit the skills.
         DefinitionError: The environment's settings of callbacks cannot be.
     """
     settings, security = settings or Settings(), security or Security()
@@ -79,6 +81,7 @@ def a2a_app(
     parts = _parts(engine, compiled, settings, push or NoPush(), router, security)
     handler = Gateway(engine, parts)
     open_streams, admission = OpenStreams(), Admission(security)
+    declared = [one.uri for one in settings.declared_extensions]
     app = Starlette(
         exception_handlers={404: told_as_json, 405: told_as_json},
         middleware=[
@@ -86,7 +89,7 @@ def a2a_app(
             *guards(security, engine.ping, url=settings.url, admission=admission, public=PUBLIC),
             Middleware(JsonOnly),
             Middleware(WholeFiles),
-            Middleware(Activated, declared=[one.uri for one in settings.declared_extensions]),
+            Middleware(Activated, declared=declared),
             Middleware(EventStreams, open_streams=open_streams),
         ],
         routes=[
@@ -97,14 +100,13 @@ def a2a_app(
                 engine, known_caller, may_vouch=security.may_vouch, may_see=partial(_may_see, parts.reader, security)
             ).routes,
             *callback_routes(engine, callbacks or callback_settings()),
-            # REST last: it ends with a mount that matches every first path segment as a tenant.
+            # REST last: it ends with a mount that matches every first path segment.
             *with_heartbeats(
                 checked(
                     [
                         *create_jsonrpc_routes(handler, "/", Calls(), enable_v0_3_compat=settings.serves_0_3),
                         *create_jsonrpc_routes(handler, SKILL_PATH, Calls(), enable_v0_3_compat=settings.serves_0_3),
-                        *(rest_of_skills(handler, Calls()) if settings.serves_0_3 else ()),
-                        *create_rest_routes(handler, Calls(), enable_v0_3_compat=settings.serves_0_3),
+                        *rest_routes(handler, Calls(), serves_0_3=settings.serves_0_3),
                     ],
                     serves_0_3=settings.serves_0_3,
                 ),
@@ -112,10 +114,19 @@ def a2a_app(
             ),
         ],
     )
+    _check_paths(compiled, app.routes)
     app.router.redirect_slashes = False  # every first path segment might be a tenant
     app.state.open_streams = open_streams
     app.state.handler, app.state.admission, app.state.tracer = handler, admission, tracer
+    app.state.declared = declared
     return app
+
+
+def _check_paths(skills: Iterable[str], routes: Iterable[BaseRoute]) -> None:
+    own = [route.path for route in routes if isinstance(route, Route) and "/.well-known/" not in route.path]
+    if taken := {path.split("/")[1] for path in own}.intersection(skills):
+        ids = ", ".join(sorted(taken))
+        raise ValueError(f"the gateway has paths of its own at {ids}, where a skill's calls would be: give it another id")
 
 
 def _parts(

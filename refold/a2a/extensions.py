@@ -30,11 +30,17 @@ MOST_ENTRIES = 1000
 """How many entries a timeline has, the newest."""
 
 
-class Activated:
-    """Middleware that names in the response the extensions that a request has activated.
+def activated(headers: Headers, declared: Collection[str]) -> str:
+    """The declared extensions that a request asks for, as its response lists them in `A2A-Extensions`.
 
-    Source: A2A specification 1.0, section 3.2.6: a server lists them in `A2A-Extensions`.
+    Source: A2A specification 1.0, section 3.2.6.
     """
+    asked = get_requested_extensions(headers.getlist(HTTP_EXTENSION_HEADER))
+    return ", ".join(sorted(asked.intersection(declared)))
+
+
+class Activated:
+    """Middleware that names in the response the extensions that a request has activated."""
 
     def __init__(self, app: ASGIApp, *, declared: Collection[str]) -> None:
         self.app = app
@@ -45,8 +51,7 @@ class Activated:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        asked = get_requested_extensions(Headers(scope=scope).getlist(HTTP_EXTENSION_HEADER))
-        active = ", ".join(sorted(asked.intersection(self.declared)))
+        active = activated(Headers(scope=scope), self.declared)
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":

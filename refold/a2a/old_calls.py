@@ -12,11 +12,8 @@ from typing import Any
 from a2a.compat.v0_3 import a2a_v0_3_pb2, conversions
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 from a2a.compat.v0_3.proto_utils import FromProto
-from a2a.compat.v0_3.rest_adapter import REST03Adapter
 from a2a.compat.v0_3.types import GetTaskRequest, SendMessageRequest
-from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.request_handlers.response_helpers import build_error_response
-from a2a.server.routes import ServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from a2a.utils.constants import VERSION_HEADER
 from a2a.utils.error_handlers import build_rest_error_payload
@@ -28,7 +25,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from refold.a2a.calls import SKILL_PATH
 from refold.a2a.security.http_errors import is_rpc
 
 Convert = Callable[[Any], object]
@@ -43,16 +39,8 @@ _CONVERTED: Mapping[str, Convert] = {
 """The methods whose parameters may fit 0.3 and not 1.0."""
 
 _SENDS = re.compile(r"(/[^/]+)?/v1/message:(send|stream)")
-_GETS = re.compile(r"(/[^/]+)?/v1/tasks/[^/]+")
+_GETS = re.compile(r"(/[^/]+)?/v1/tasks/.+")
 _NUMBER = re.compile(r"-?[0-9]{1,9}", re.ASCII)
-
-
-def rest_of_skills(handler: RequestHandler, contexts: ServerCallContextBuilder) -> list[Route]:
-    """REST of 0.3 under the path of each skill: below a first path segment, the SDK's routes are those of 1.0 alone."""
-    return [
-        Route(f"{SKILL_PATH.rstrip('/')}{path}", serve, methods=[method])
-        for (path, method), serve in REST03Adapter(handler, contexts).routes().items()
-    ]
 
 
 def checked(routes: Iterable[BaseRoute], *, serves_0_3: bool) -> list[BaseRoute]:

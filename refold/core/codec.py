@@ -210,6 +210,26 @@ def unsavable(kind: Any) -> str:
 
 
 @per_type
+def misnamed(kind: Any) -> str:
+    """Which field of a type is written by its alias under a name that it is not read by; empty if none is.
+
+    Its value would be lost: in its place would come the field's default.
+    """
+    for schema in _schemas(adapter(kind).core_schema):
+        if schema.get("type") not in ("model-fields", "dataclass-args", "typed-dict"):
+            continue
+        fields = schema["fields"]  # a dataclass has a list of them
+        for name, field in fields.items() if isinstance(fields, dict) else ((one["name"], one) for one in fields):
+            written, read = field.get("serialization_alias", name), field.get("validation_alias", name)
+            if written != read and not (isinstance(read, list) and [written] in read):
+                return (
+                    f"the field {name!r} is written as {written!r} and not read under that name: give it `alias=`, or "
+                    "the same validation_alias and serialization_alias"
+                )
+    return ""
+
+
+@per_type
 def may_hold_set(kind: type) -> bool:
     """Whether a type allows sets, which would be written in no defined order."""
     return any(one.get("type") in _UNORDERED for one in _schemas(adapter(kind).core_schema, written=True))

@@ -27,6 +27,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from refold.core.authoring.tool import ToolSpec, tool_spec
+from refold.core.codec import misnamed
 from refold.core.commands import CallTool, EffectPolicy
 from refold.core.errors import DefinitionError
 from refold.core.retry_policy import Failure, FailureKind
@@ -357,8 +358,8 @@ def tools_of(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:
     """The tools of a worker, by name.
 
     Raises:
-        DefinitionError: A function is not declared as a tool, has a parameter type that JSON cannot express, or has
-            the name of another tool.
+        DefinitionError: A function is not declared as a tool, has a type that JSON cannot express or does not bring
+            back whole, or has the name of another tool.
     """
     tools: dict[str, Tool] = {}
     for function in functions:
@@ -417,7 +418,10 @@ def _made(spec: ToolSpec) -> Tool:
             result=TypeAdapter(hints["return"]) if "return" in hints else None,
         )
         _ = made.json_schema  # a model is offered it; a type without one is found here
-        return made
+        found = misnamed(hints["return"]) if "return" in hints else ""
+        if not found:
+            return made
+        found = f"in the type of its result, {found}"
     except NameError as error:
         found = f"a type in its signature cannot be found: {error}"
     except PydanticUserError as error:

@@ -106,8 +106,10 @@ class Projection:
             named: A file, or `postgresql://user@host/database`.
 
         Raises:
-            DefinitionError: It names an unsupported database, or the driver is not installed.
+            DefinitionError: It names a folder, nothing, or an unsupported database, or the driver is not installed.
         """
+        if "://" not in named and (not named.strip() or Path(named).is_dir()):
+            raise DefinitionError(named, ["it is no file; name a file, or postgresql://…"], what="projection")
         try:
             url = make_url(named) if "://" in named else URL.create("sqlite", database=str(Path(named).absolute()))
             if url.drivername == "postgresql":
@@ -179,7 +181,8 @@ class Projection:
             for row in connection.execute(behind).all():
                 mine = select(TRANSITIONS).where(TRANSITIONS.c.task_id == row.task_id)
                 made = sorted(map(_transition, connection.execute(mine)), key=lambda one: one.number)
-                found.append(made[row.told :])
+                if untold := made[row.told :]:  # none where another process has emptied the tables meanwhile
+                    found.append(untold)
             return found
 
         return self._within(read)

@@ -37,7 +37,7 @@ from refold.core.fold.ending import under_way
 from refold.core.fold.journal import Entry
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import OPENED, UNDO, Snapshot
-from refold.core.fold.wanted import SendAnswer, finished, wanted
+from refold.core.fold.wanted import UNTIL, SendAnswer, finished, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, Status, TaskState, next_state
 from refold.record import TaskRecord, record_of, with_entry
@@ -400,7 +400,7 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
     elif task.done:
         law(task.grace is None and task.late is None and not task.undone, "only an ended task undoes")
     settled = {event.invocation_id for event in task.held if isinstance(event, CommandFailed)}
-    once = {key: want for key, want in going.items() if not key.endswith("~until")}  # a part runs beside its timeout
+    once = {key: want for key, want in going.items() if not key.endswith(UNTIL)}  # a part runs beside its timeout
     ids = [id_of(want) for want in once.values() if not (is_of_gate(want) or isinstance(want, SendAnswer))]
     told = [want.task_id for want in going.values() if isinstance(want, SendAnswer)]
     law(len(ids) == len(set(ids)), "a command goes on once")

@@ -194,9 +194,11 @@ def play(
 def _turns(item: Any) -> list[Turn | Event]:
     if isinstance(item, str | Content):
         return [user(item)]
-    if isinstance(item, list | tuple):
+    if isinstance(item, Turn) or hasattr(item, "kind"):
+        return [item]
+    if isinstance(item, Iterable):
         return [turn for one in item for turn in _turns(one)]
-    return [item]
+    raise ScriptError(f"a script has texts, `Content`, turns such as `approve(...)`, and events; not {item!r}")
 
 
 def _call(turn: Turn | Event) -> str:

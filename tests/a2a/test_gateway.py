@@ -12,14 +12,14 @@ import pytest
 from starlette.testclient import TestClient
 from temporalio.client import Client
 
-from refold import Content, Status
+from refold import Content, Ctx, Status, Transition, flow_skill, step
 from refold.a2a import Security, Settings, a2a_app
 from refold.a2a.serve import bound, url_of
 from refold.engine import News
 from refold.temporal import TemporalEngine
 from refold.testing import FakeEngine
 from tests.a2a import skills
-from tests.a2a.conftest import Calls, serving
+from tests.a2a.conftest import BASE, Calls, calling, serving
 
 
 async def test_a_message_starts_a_task_of_the_skill_it_names(gateway: Calls) -> None:
@@ -52,6 +52,52 @@ async def test_a_message_answers_the_task_that_it_names(gateway: Calls) -> None:
 
 def _reply(task: dict[str, str]) -> dict[str, object]:
     return {"messageId": "m-2", "role": "ROLE_USER", "taskId": task["id"]}
+
+
+@flow_skill(id="asks_by_part", description="Has another skill ask.")
+class AsksByPart:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("asked", "ask", "go")).text)
+
+
+@pytest.mark.parametrize("slash", ["/", "%2F"])
+@pytest.mark.parametrize("below", ["", "/asks_by_part"])
+async def test_a_part_has_its_address_over_rest(slash: str, below: str) -> None:
+    """
+    Its id has a slash, which clients send as it is or encoded: it is read, canceled and has webhooks like any other.
+    """
+    engine = FakeEngine([AsksByPart, skills.Ask])
+    async with calling(a2a_app(engine, [AsksByPart, skills.Ask], Settings(url=BASE))) as calls:
+        whole = await calls.send("Hi", metadata={"skill": "asks_by_part"})
+        (part,) = [view.task_id async for view in engine.list() if view.task_id.startswith(f"{whole['id']}/")]
+        path = f"{below}/tasks/{part.replace('/', slash)}"
+        read = await calls.rest("GET", path)
+        hooks = await calls.rest("GET", f"{path}/pushNotificationConfigs")
+        canceled = await calls.rest("POST", f"{path}:cancel")
+        nothing = await calls.rest("GET", f"{path}{slash}none")
+
+    assert (read.status_code, read.json()["id"]) == (200, part), read.text
+    assert read.json()["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert "no webhooks" in hooks.text or "not supported" in hooks.text.lower(), hooks.text
+    assert canceled.json()["status"]["state"] == "TASK_STATE_CANCELED", canceled.text
+    assert nothing.status_code == 404
+
+
+@pytest.mark.parametrize("id", ["tasks", "v1", "callbacks"])
+async def test_a_skill_is_not_named_as_a_path_of_the_gateway(id: str) -> None:
+    """
+    Its calls would go to that path.
+    """
+
+    @flow_skill(id=id, description="Says hello.")
+    class Hello:
+        @step(start=True)
+        async def say(self, ctx: Ctx, content: Content) -> Transition:
+            return ctx.complete("Hello.")
+
+    with pytest.raises(ValueError, match=f"has paths of its own at {id}, .*: give it another id"):
+        a2a_app(FakeEngine([]), [Hello], Settings(url=BASE))
 
 
 async def test_a_task_is_read_whole_by_rest_and_by_rpc(gateway: Calls) -> None:

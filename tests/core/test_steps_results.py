@@ -186,3 +186,21 @@ def test_gather_tells_calls_of_one_id_apart(cut: bool) -> None:
     task.give("search", "first")
 
     assert task.said == ["('first', 'second')"]
+
+
+@BOTH
+def test_gather_numbers_past_the_ids_that_are_taken(cut: bool) -> None:
+    """
+    The author has called one `search.2` already; all three run, and each result comes to its call.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        calls = [ctx.tool("look", id=id) for id in ("search", "search.2", "search", "search.2")]
+        return ctx.complete(str(await ctx.gather(*calls)))
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    for id in ("search.2.2", "search.3", "search.2", "search"):
+        task.give(id, id)
+
+    assert task.said == ["('search', 'search.2', 'search.3', 'search.2.2')"]

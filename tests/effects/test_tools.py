@@ -583,9 +583,19 @@ def described(item: str = Field(description="what is sold")) -> None: ...
 def counted(item: Annotated[int, Field(default=3, ge=0)]) -> None: ...
 
 
+class Renamed(BaseModel):
+    size: int = Field(default=0, serialization_alias="Size")
+
+
+@tool(effect="read_only")
+def renames() -> list[Renamed]:
+    return [Renamed(size=3)]
+
+
 @pytest.mark.parametrize(
     ("functions", "said"),
     [
+        ([renames], "in the type of its result, the field 'size' is written as 'Size' and not read under that name"),
         ([described], r"write `item: Annotated\[TYPE, Field\(description=...\)\]`, and a default after it"),
         ([counted], "parameter 'item' has a Field as its default, or a default in its Field"),
         ([plain], "'read_only', 'idempotent', 'at_least_once', 'at_most_once'"),

@@ -484,6 +484,23 @@ def test_a_rebuilt_table_tells_nobody_twice(file: Path) -> None:
     assert [one.to_state for one in heard] == [TaskState.RUNNING, TaskState.PAUSED]
 
 
+def test_transitions_that_are_gone_meanwhile_are_told_later(file: Path) -> None:
+    """
+    PostgreSQL shows a reader of two tables the second one as it is by then: emptied by another process, for example.
+    """
+    engine = engine_with("t1")
+    heard: list[Transition] = []
+    projection = Projection(str(file))
+    asyncio.run(Projector(engine, projection).once())
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("DELETE FROM state_transitions")
+    assert projection.untold() == []
+
+    projection.clear()
+    asyncio.run(Projector(engine, projection, [heard.append]).once())
+    assert [one.to_state for one in heard] == [TaskState.RUNNING, TaskState.PAUSED]
+
+
 @pytest.mark.parametrize(
     "named",
     [
@@ -492,6 +509,9 @@ def test_a_rebuilt_table_tells_nobody_twice(file: Path) -> None:
         "nonsense://",
         "http://x",
         "postgresql://u:hunter2@h:x/d",
+        "",
+        " ",
+        ".",
     ],
 )
 def test_another_database_is_refused(named: str) -> None:

@@ -145,6 +145,15 @@ def test_a_script_that_is_wrong_is_told(turn: object, said: str) -> None:
         play(Shop, "a book", turn)  # type: ignore[arg-type]  # any turn
 
 
+@pytest.mark.parametrize("turn", [3, None, Shop, [["a book"], 3]])
+def test_what_is_no_turn_is_told(turn: object) -> None:
+    """
+    Before anything is played.
+    """
+    with pytest.raises(ScriptError, match="a script has texts, `Content`, turns such as .*; not "):
+        play(Shop, turn)  # type: ignore[arg-type]  # any object
+
+
 def test_what_a_script_forgets_is_named() -> None:
     """
     A gate and a blocked command, with the way on.

@@ -6,7 +6,7 @@ Browsers cannot call gRPC, so that there are no hosts and no origins to check; t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any
@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from refold.a2a.extensions import activated
 from refold.a2a.security.admission import Admission
 from refold.a2a.security.http_errors import WORDS, Refused, broken
 from refold.a2a.security.principal import NOBODY, Principal
@@ -57,19 +58,22 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
 
     admission: Admission
     errors: GrpcHandler
+    declared: Collection[str]
 
     def __init__(self) -> None:
         self.stops = asyncio.Event()
 
-    def open(self, admission: Admission, errors: GrpcHandler) -> None:
+    def open(self, admission: Admission, errors: GrpcHandler, declared: Collection[str]) -> None:
         """Called before the first call.
 
         Args:
             admission: Who may call, and how often; shared with the other bindings.
             errors: Tells callers of A2A's errors.
+            declared: The extensions that the card declares.
         """
         self.admission = admission
         self.errors = errors
+        self.declared = declared
 
     async def intercept_service(self, continuation: Callable[..., Awaitable[Any]], details: Any) -> Any:
         """See `grpc.aio.ServerInterceptor`."""
@@ -134,6 +138,8 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
         if not version.startswith("1."):
             told_of = VersionNotSupportedError(f"A2A {version[:20]!r} is not served over gRPC; 1.0 is")
             await self.errors.abort_context(told_of, context)
+        if active := activated(headers, self.declared):
+            await context.send_initial_metadata(((HTTP_EXTENSION_HEADER.lower(), active),))
 
 
 def headers_of(context: grpc.aio.ServicerContext) -> Headers:

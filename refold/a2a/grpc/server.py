@@ -64,7 +64,7 @@ class GrpcServer:
         """
         handler = GrpcHandler(app.state.handler, Contexts())
         add_A2AServiceServicer_to_server(handler, self._server)  # type: ignore[no-untyped-call]
-        self._admitted.open(app.state.admission, handler)
+        self._admitted.open(app.state.admission, handler, app.state.declared)
         self._seen.tracer = app.state.tracer
         await self._server.start()
         ready()

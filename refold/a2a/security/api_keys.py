@@ -14,7 +14,9 @@ HEADER = "x-api-key"
 SHORTEST = 16
 """A shorter key could be guessed."""
 
-_HASHED = re.compile(r"sha256:([0-9a-f]{64})")
+_HASHED = re.compile(r"sha256:([0-9a-fA-F]{64})")
+_SENDABLE = re.compile(r"[!-~]+")
+"""What every client can write into a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ def api_keys(lines: str) -> ApiKeys:
     Skips empty lines and those that begin with `#`. A caller may have several keys, so that it can replace one.
 
     Raises:
-        ValueError: A line is not a key, a name is not allowed, a key is too short, or two callers share one. The
-            message never contains the key.
+        ValueError: A line is not a key, a name is not allowed, a key is too short or cannot be sent, or two callers
+            share one. The message never contains the key.
     """
     callers: dict[bytes, str] = {}
     for number, line in enumerate(re.split(r"[\n,]", lines), 1):
@@ -57,17 +59,22 @@ def api_keys(lines: str) -> ApiKeys:
             raise ValueError(f"key {number} is not NAME=KEY")
         if problem := problem_with(name):
             raise ValueError(f"the name of key {number} cannot be used: {problem}")
+        if problem := _problem_with_key(key):
+            raise ValueError(f"the key of {name!r} {problem}; `openssl rand -hex 32` makes a good one")
         digest = _digest(key)
-        if digest is None:
-            raise ValueError(
-                f"the key of {name!r} is shorter than {SHORTEST} characters; `openssl rand -hex 32` makes a good one"
-            )
         if callers.setdefault(digest, name) != name:
             raise ValueError(f"{name!r} and {callers[digest]!r} have the same key")
     return ApiKeys(callers)
 
 
-def _digest(key: str) -> bytes | None:
-    if hashed := _HASHED.fullmatch(key):
-        return bytes.fromhex(hashed[1])
-    return hashlib.sha256(key.encode()).digest() if len(key) >= SHORTEST else None
+def _problem_with_key(key: str) -> str:
+    if key.startswith("sha256:"):
+        return "" if _HASHED.fullmatch(key) else "is not `sha256:` with 64 hexadecimal digits behind"
+    if len(key) < SHORTEST:
+        return f"is shorter than {SHORTEST} characters"
+    return "" if _SENDABLE.fullmatch(key) else "has characters that a header cannot carry: only ASCII, without spaces"
+
+
+def _digest(key: str) -> bytes:
+    hashed = _HASHED.fullmatch(key)
+    return bytes.fromhex(hashed[1]) if hashed else hashlib.sha256(key.encode()).digest()

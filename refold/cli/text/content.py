@@ -14,7 +14,8 @@ from refold.cli.files import parts_of
 from refold.core.content import Content, Part
 from refold.words.as_json import json_value
 
-_TIME = re.compile(r"(\d{1,6})([dhms])")
+_TIME = re.compile(r"(\d{1,12})([dhms])", re.ASCII)
+_LONGEST_S = 999_999 * 86_400
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _PAIR = re.compile(r"([^\W\d][\w.-]*)=(.*)", re.DOTALL)
 
@@ -117,4 +118,6 @@ def seconds_of(time: str) -> float:
     written = _TIME.fullmatch(time)
     if written is None:
         raise CallError(f"{time!r} is no length of time; write a number and a unit (d, h, m or s), such as 30d")
-    return int(written[1]) * _SECONDS[written[2]]
+    if (seconds := int(written[1]) * _SECONDS[written[2]]) > _LONGEST_S:
+        raise CallError(f"{time!r} is too long; the longest time is 999999d")
+    return seconds

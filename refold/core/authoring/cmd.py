@@ -162,6 +162,8 @@ class Cmd:
     def skill(id: str, skill: Any, input: Any, **options: Unpack[SkillCallOptions]) -> CallSkill:
         """Run another skill, given by id, class or table. Input that is neither text nor `Content` is data."""
         name = skill if isinstance(skill, str) else _skill_name(skill)
+        if input is None:
+            raise SkillError(f"input of {id!r} is None, which is no data; give '' to a skill that needs none")
         content = input if isinstance(input, str | Content) else Content.from_data(as_json(input, "input of {!r}", id))
         return _valid(CallSkill, id, options, id=id, skill=name, input=as_content(content))
 

@@ -20,7 +20,7 @@ from refold.core.events import SkillOutcome, UserMessage
 from refold.core.fold.snapshot import Receipt
 from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.retry_policy import RetryPolicy
-from refold.core.steps.calls import RACEABLE, Call, First, Gather, decode_as
+from refold.core.steps.calls import RACEABLE, Call, First, Gather, decode_as, name_apart
 from refold.core.steps.parallel import Parallel
 from refold.core.values import LONGEST_S, encodable, text
 
@@ -471,15 +471,12 @@ class Ctx:
 
 def _tell_apart(method: str, calls: Sequence[Any]) -> None:
     """Check that these are calls, and number those with the same id."""
-    seen: dict[str, int] = {}
     for call in calls:
         if not isinstance(call, Call):
             if inspect.iscoroutine(call):
                 call.close()  # else Python warns of a coroutine that was never awaited
             raise SkillError(f"{method} takes calls of ctx, not {call!r}; give coroutines of yours to ctx.parallel")
-        count = seen[call.command.id] = seen.get(call.command.id, 0) + 1
-        if count > 1:
-            call.command = call.command.model_copy(update={"id": f"{call.command.id}.{count}"})
+    name_apart(calls)
 
 
 def _decoded_as(expect: Any, otherwise: Any) -> Any:

@@ -31,6 +31,10 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.core.waits import Wait
 
 
+UNTIL = "~until"
+"""How the key of a part's timeout ends."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perform:
     """Perform a command, then call `advance` with its outcome.
@@ -119,7 +123,7 @@ def _of_command(snapshot: Snapshot, id: str, pending: Pending) -> Iterator[tuple
         yield f"{id}#{pending.attempt}", _performed(snapshot, pending)
         if pending.until is not None:
             late = CommandFailed(id=command.id, invocation_id=id, failure=TIMED_OUT)
-            yield f"{id}~until", Alarm(due_at=pending.until, event=late, summary=f"timeout of {command.id}")
+            yield id + UNTIL, Alarm(due_at=pending.until, event=late, summary=f"timeout of {command.id}")
     for answer in pending.answers:
         yield f"{id}<{answer.gate}", SendAnswer(task_id=id, message=answer)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
@@ -42,6 +42,19 @@ class Call(Generic[T]):
         self.awaited = True
         results: tuple[T] = yield anew((self,))
         return results[0]
+
+
+def name_apart(calls: Sequence[Call[Any]], taken: Collection[str] = ()) -> None:
+    """Number the calls whose id another call has before them, or one that is `taken`: `search`, `search.2`."""
+    taken, last = set(taken), dict[str, int]()
+    for call in calls:
+        id = given = call.command.id
+        while id in taken:
+            last[given] = last.get(given, 1) + 1
+            id = f"{given}.{last[given]}"
+        if id != given:
+            call.command = call.command.model_copy(update={"id": id})
+        taken.add(id)
 
 
 class Gather(Generic[T]):

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from refold.core.commands import AskApproval, AskUser, Sleep
 from refold.core.errors import CommandError, SkillError, brief, first_of
-from refold.core.steps.calls import Asked, Call, FirstOf, close
+from refold.core.steps.calls import Asked, Call, FirstOf, close, name_apart
 
 T = TypeVar("T")
 Completed = list[tuple[Call[Any], Any]]
@@ -82,23 +82,10 @@ class Parallel(Generic[T]):
         if all(call.raced and isinstance(call.command, Sleep) for call, _ in (*self._open.values(), *now)):
             now = sorted(self._unsent, key=lambda one: not isinstance(one[0].command, Sleep))
         if now:
-            self._name_apart([call for call, _ in now])
+            name_apart([call for call, _ in now], {one.command.id for one, _ in self._open.values()})
             self._open |= {id(call): (call, branch) for call, branch in now}
             self._unsent = [one for one in self._unsent if id(one[0]) not in self._open]
         return tuple(call for call, _ in now) if self._open else None
-
-    def _name_apart(self, calls: Sequence[Call[Any]]) -> None:
-        """Give each call an id that no outstanding call has."""
-        taken = {one.command.id for one, _ in self._open.values()}
-        last: dict[str, int] = {}
-        for call in calls:
-            id = given = call.command.id
-            while id in taken:
-                last[given] = last.get(given, 1) + 1
-                id = f"{given}.{last[given]}"
-            if id != given:
-                call.command = call.command.model_copy(update={"id": id})
-            taken.add(id)
 
     def _by_branch(self, completed: Completed) -> list[tuple[_Branch, Completed]]:
         """Completed calls, grouped by the branch that awaits them, in the order of the branches."""

@@ -157,7 +157,7 @@ class TaskStart(Value):
     Attributes:
         refold: Tells this argument from data that a task is started with, and its format (`refold.formats`). Workers
             that do not know the format leave the task to others.
-        message: The first message; None where the task goes on from `snapshot`.
+        message: The first message; None where the task has begun, and goes on from `snapshot`.
         stream: Somebody wants to see the model's tokens as they come.
         parent: The task that this one is a part of.
         budget: What that task lets it spend.

@@ -240,8 +240,6 @@ class TaskHandlers(ABC):
         task = f"task {self._now.task_id!r}"
         if finished(self._now):
             raise InputRejected(f"{task} has ended ({self._now.status}); there is nothing to seal")
-        if self._first is not None:
-            raise InputRejected(f"{task} has not begun, so no code has run for it yet; there is nothing to seal")
         if self._sealing:
             waits = ", ".join(self._seal_waits()) or "its next workflow task"
             raise InputRejected(f"{task} is being sealed already; the seal waits for: {waits}")

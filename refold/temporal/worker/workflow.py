@@ -23,7 +23,7 @@ from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id, snake
 from refold.core.commands import CallSkill
 from refold.core.errors import DefinitionError, InputRejected, SkillError
-from refold.core.events import CancelRequested, ChildAsked, CommandFailed, Event, SkillResult, Unreadable
+from refold.core.events import CancelRequested, ChildAsked, CommandFailed, Event, SkillResult, Unreadable, UserMessage
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
 from refold.core.fold.questions import refused_answers
@@ -206,8 +206,9 @@ class SkillWorkflow(TaskHandlers):
         at = self._begins_at()
         if at is not None and at <= workflow.now():
             return False
-        # A start that does not fit is refused at once.
-        return not refusal(self.skill, self._now, self._first, workflow.now())
+        # A start that does not fit is refused at once; one that fitted the code of an earlier run, once it begins.
+        goes_on = self._start.snapshot is not None
+        return goes_on or not refusal(self.skill, self._now, self._first, workflow.now())
 
     def _begins_at(self) -> datetime | None:
         # By the server's clock, which also decides when a worker gets the task. An update, or a request to cancel,
@@ -430,11 +431,11 @@ class SkillWorkflow(TaskHandlers):
     def _draining(self) -> bool:
         """Whether this run should end: nothing new is started, and what is out is awaited."""
         info = workflow.info()
-        if self._stays or more_comes() or self._first is not None:
+        if self._stays or more_comes():
             return False
         if self._sealing:
             return True
-        if not self._entries:
+        if self._first is not None or not self._entries:
             return False  # each run takes at least one event, or a chain of runs would make no progress
         if self.skill.options.seal_at_pause and self._is_new_pause():
             return True
@@ -551,7 +552,11 @@ class SkillWorkflow(TaskHandlers):
         return ""
 
     def _next_start(self) -> TaskStart:
+        at = None if self._first is None else self._begins_at()
         return TaskStart(
+            message=self._first if isinstance(self._first, UserMessage) else None,
+            hold=self._first is not None and self._start.hold,
+            start_delay_s=None if at is None else max(0.0, (at - workflow.now()).total_seconds()),
             snapshot=self._now,
             chain=self.digests[-1].hex(),
             stream=self._start.stream,

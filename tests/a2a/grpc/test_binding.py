@@ -41,6 +41,7 @@ from opentelemetry.trace import get_current_span
 from refold.a2a import Security, Settings, WebhookPush, a2a_app
 from refold.a2a.grpc.server import GrpcServer
 from refold.a2a.security.api_keys import api_keys
+from refold.a2a.settings import TIMELINE
 from refold.engine import Engine
 from refold.testing import FakeEngine
 from tests.a2a import skills
@@ -186,6 +187,24 @@ async def test_cancel_list_and_subscribe(served: Served, fake: FakeEngine) -> No
     ids = [event.status_update.metadata["refold"]["id"] for event in rest]
     assert ids == ["1.1", "1.2", "2.1"]
     assert rest[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
+
+
+async def test_an_answer_names_the_extensions_that_its_call_activated(fake: FakeEngine) -> None:
+    """
+    In the metadata that comes first, of answers, streams and errors alike; those that are not declared are left out.
+    """
+    asked = ("a2a-extensions", f"urn:unknown,{TIMELINE}")
+    async with gateway(fake, timeline="status") as one:
+        sent = one.stub.SendMessage(message(skill="ask"), metadata=[V1, asked])
+        task = (await sent).task
+        streamed = one.stub.SubscribeToTask(SubscribeToTaskRequest(id=task.id), metadata=[V1, asked])
+        missing = one.stub.GetTask(GetTaskRequest(id="none"), metadata=[V1, asked])
+        plain = one.stub.GetTask(GetTaskRequest(id=task.id), metadata=[V1])
+        told = [dict(await call.initial_metadata()) for call in (sent, streamed, missing, plain)]
+        streamed.cancel()
+
+    assert [one.get("a2a-extensions") for one in told] == [TIMELINE] * 3 + [None]
+    assert await missing.code() is grpc.StatusCode.NOT_FOUND
 
 
 async def test_an_error_before_a_call_shows_nothing_of_our_insides(fake: FakeEngine) -> None:

@@ -23,6 +23,7 @@ def test_only_a_temporal_server_has_schedules(refold: Shell, verb: list[str]) ->
     [
         (["--overlap", "sometimes"], "--overlap takes skip, queue-one, queue-all, cancel, allow, not 'sometimes'"),
         (["--every", "soon"], "'soon' is no length of time"),
+        (["--every", "1000000d"], "'1000000d' is too long; the longest time is 999999d"),
     ],
 )
 def test_a_wrong_word_is_named(refold: Shell, options: list[str], why: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +15,15 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
 
-from refold import Content, Status
+from refold import Content, Status, TaskState
+from refold.engine import TaskView
 from refold.temporal import Move, Outcome, RefoldPlugin, TemporalEngine, make_worker, upgrade_tasks
 from refold.temporal.data.search_attributes import SKILL
 from refold.temporal.data.storage import Folder
 from refold.temporal.upgrade import upgrade as upgrading
 from refold.testing.play import START
 from tests.temporal.conftest import PATIENT
+from tests.temporal.test_later import LATER
 from tests.temporal.test_task import settled, text
 from tests.temporal.upgrade import new_skills, sealed_skills
 from tests.temporal.upgrade.sealed_skills import TOOLS, doors, paid, reached
@@ -161,6 +164,42 @@ async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
     assert [first[id].to for id in fit] == ["shop:b2"] * 2
     assert ends == ["paid v tea, with ada's leave", "paid stuck tea, by ada"]
     assert (paid["v tea"], paid["stuck tea"]) == (1, 1)
+
+
+def begins_at(view: TaskView) -> datetime:
+    """When a delayed task says that it begins, in whole seconds."""
+    return datetime.strptime(view.note.split("; ")[0], "it begins at %Y-%m-%d %H:%M:%S %Z").replace(tzinfo=UTC)
+
+
+async def test_tasks_that_have_not_begun_move(client: Client, values: Folder) -> None:
+    """
+    A held task, and one whose time has not come, belong to the version that took them. Sealed they are as before, with
+    the same message and time, and begin on the new version, although no worker of the old one is left.
+    """
+    engine = TemporalEngine(client, "held", patience=PATIENT)
+    async with worker(client, values, sealed_skills, "held", "b1", "kept"):
+        await make_current(client, "kept", "b1")
+        ids = [(await engine.start("pays", text(f"h{n} tea"), **later)).task_id for n, later in enumerate(LATER)]
+        before = [await engine.look(id) for id in ids]
+        async with worker(client, values, new_skills, "held", "b2", "kept"):
+            await make_current(client, "kept", "b2")
+            dry = await outcomes(engine, new_skills, ids, dry_run=True)
+            first = await moved(engine, new_skills, ids)
+            again = await outcomes(engine, new_skills, ids)
+    async with worker(client, values, new_skills, "held", "b2", "kept"):
+        after = [await engine.look(id) for id in ids]
+        for id in ids:
+            await engine.release(id)
+            await engine.decide(id, approved=True, approver="ada")
+        ends = [(await settled(engine, id)).messages[-1].text for id in ids]
+
+    assert dry == [Outcome.WOULD_MOVE] * 2
+    assert [first[id].outcome for id in ids] == [Outcome.MOVED] * 2, first
+    assert again == [Outcome.ALREADY] * 2
+    assert [one.lifecycle for one in after] == [TaskState.PLANNED] * 2
+    assert [one.messages for one in after] == [one.messages for one in before]
+    assert abs(begins_at(after[1]) - begins_at(before[1])) <= timedelta(seconds=1)
+    assert ends == ["paid h0 tea, with ada's leave", "paid h1 tea, with ada's leave"]
 
 
 async def make_current(client: Client, deployment: str, build: str) -> None:
