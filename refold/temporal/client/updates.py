@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -36,8 +37,9 @@ from refold.temporal.data.wire import CANCEL_REASON, CODE_DIFFERS, Accepted, Ver
 A = TypeVar("A")
 
 
-ABORTED = "workflow update was aborted"
-"""The server's words for an update that nobody has taken: its workflow task failed, or the run went on in a new one."""
+ABORTED = re.compile("workflow update was aborted|due to unexpected workflow task failure")
+"""The server's words for an update that nobody has taken: its workflow task failed, also since something else came to
+the task as it was about to end its run; or the run went on in a new one."""
 
 TRIES = 5
 """How many times an update is sent that the server gives back, though the task goes on meanwhile."""
@@ -82,10 +84,11 @@ async def update(
         raise await _not_taken(connection, task_id, name) from None
     except RPCError as error:
         again = partial(update, connection, task_id, name, *arguments, update_id=update_id, answer=answer)
-        if ABORTED in error.message and tries > 1 and not (await views.look(connection, task_id)).note:
+        aborted = ABORTED.search(error.message) is not None
+        if aborted and tries > 1 and not (await views.look(connection, task_id)).note:
             await asyncio.sleep(AGAIN_S)
             return await again(run_id=run_id, tries=tries - 1)
-        if ABORTED in error.message or in_failed_state(error):
+        if aborted or in_failed_state(error):
             raise await _not_taken(connection, task_id, name) from None
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise server_refused(error, f"reach task {task_id!r}") from None

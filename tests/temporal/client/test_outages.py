@@ -161,7 +161,19 @@ async def test_a_task_that_ends_before_it_is_canceled(engine: TemporalEngine, cl
         await TemporalEngine(between(Client(**config), on), "tests").cancel(task_id, reason="a secret")
 
 
-async def test_an_update_that_is_given_back_is_sent_a_few_times(engine: TemporalEngine, client: Client) -> None:
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("workflow update was aborted", RPCStatusCode.ABORTED),
+        (
+            "Unable to perform workflow execution update due to unexpected workflow task failure.",
+            RPCStatusCode.FAILED_PRECONDITION,
+        ),
+    ],
+)
+async def test_an_update_that_is_given_back_is_sent_a_few_times(
+    engine: TemporalEngine, client: Client, words: str, status: RPCStatusCode
+) -> None:
     """
     The workflow task of just this update fails each time, and the task looks healthy in between.
     """
@@ -171,7 +183,7 @@ async def test_an_update_that_is_given_back_is_sent_a_few_times(engine: Temporal
         nonlocal sent
         if rpc == "update_workflow_execution":
             sent += 1
-            raise RPCError("workflow update was aborted", RPCStatusCode.ABORTED, b"")
+            raise RPCError(words, status, b"")
         return await call()
 
     with pytest.raises(NoWorker, match="cannot take the message"):

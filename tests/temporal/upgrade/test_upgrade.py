@@ -15,7 +15,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
 
-from refold import Content, Status, TaskState
+from refold import Content, InputRejected, Status, TaskState
 from refold.engine import TaskView
 from refold.temporal import Move, Outcome, RefoldPlugin, TemporalEngine, make_worker, upgrade_tasks
 from refold.temporal.data.search_attributes import SKILL
@@ -180,6 +180,9 @@ async def test_tasks_that_have_not_begun_move(client: Client, values: Folder) ->
     async with worker(client, values, sealed_skills, "held", "b1", "kept"):
         await make_current(client, "kept", "b1")
         ids = [(await engine.start("pays", text(f"h{n} tea"), **later)).task_id for n, later in enumerate(LATER)]
+        for id in ids:  # a delayed task comes to no worker before its time, unless somebody sends it something
+            with pytest.raises(InputRejected, match=f"release {id}"):
+                await engine.send(id, text("too early"))
         before = [await engine.look(id) for id in ids]
         async with worker(client, values, new_skills, "held", "b2", "kept"):
             await make_current(client, "kept", "b2")
