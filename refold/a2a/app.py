@@ -126,7 +126,9 @@ def _check_paths(skills: Iterable[str], routes: Iterable[BaseRoute]) -> None:
     own = [route.path for route in routes if isinstance(route, Route) and "/.well-known/" not in route.path]
     if taken := {path.split("/")[1] for path in own}.intersection(skills):
         ids = ", ".join(sorted(taken))
-        raise ValueError(f"the gateway has paths of its own at {ids}, where a skill's calls would be: give it another id")
+        raise ValueError(
+            f"the gateway has paths of its own at {ids}, where a skill's calls would be: give it another id"
+        )
 
 
 def _parts(

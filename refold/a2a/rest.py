@@ -29,9 +29,12 @@ def rest_routes(handler: RequestHandler, contexts: ServerCallContextBuilder, *, 
 
 
 def _with_whole_ids(routes: Iterable[BaseRoute]) -> list[BaseRoute]:
-    whole = [_with_whole_id(route) for route in routes]
     # `/tasks/{id}` matches what has more behind the id, too, so it comes after those.
-    return sorted(whole, key=lambda one: (isinstance(one, Mount), isinstance(one, Route) and one.path.endswith(_WHOLE_ID)))
+    return sorted(map(_with_whole_id, routes), key=_rank)
+
+
+def _rank(route: BaseRoute) -> tuple[bool, bool]:
+    return isinstance(route, Mount), isinstance(route, Route) and route.path.endswith(_WHOLE_ID)
 
 
 def _with_whole_id(route: BaseRoute) -> BaseRoute:

@@ -569,6 +569,7 @@ async def _tool_effect(
 
     async def made() -> JsonValue:
         opened, reports = effects.open, Reports(info.attempt, activity.heartbeat)
+        opened.models.put_off()
         invocation = Invocation(
             task_id=info.workflow_id or "",
             invocation_id=info.activity_id,

@@ -104,6 +104,42 @@ asyncio.run(main())
     assert run(script) == "left False\n"
 
 
+def test_a_worker_that_has_work_loads_nothing_beside_it() -> None:
+    """
+    The libraries of models are loaded once no tool has been called for two seconds, by a clock that the test sets.
+    """
+    script = """
+import asyncio, sys
+from refold.effects.http.client import open_client
+from refold.effects.models.model_calls import IDLE_S, ModelCalls
+
+async def main():
+    loop, now = asyncio.get_running_loop(), 0.0
+    loop.time = lambda: now
+    async with open_client() as http:
+        models = ModelCalls(None, http)
+
+        async def after(seconds):
+            nonlocal now
+            now += seconds
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return models._loading is not None
+
+        found = []
+        for _ in range(5):
+            found.append(await after(IDLE_S * 0.9))
+            models.put_off()
+        found += [await after(IDLE_S * 0.9), await after(IDLE_S * 0.2)]
+        await models.close()
+        print(found, "pydantic_ai" in sys.modules)
+
+asyncio.run(main())
+"""
+
+    assert run(script) == f"{[False] * 6 + [True]} True\n"
+
+
 def test_a_missing_library_fails_calls_for_good() -> None:
     """
     Without pydantic-ai a call fails once and for all, and says what is missing and what to do.

@@ -150,7 +150,7 @@ def test_what_is_no_turn_is_told(turn: object) -> None:
     """
     Before anything is played.
     """
-    with pytest.raises(ScriptError, match="a script has texts, `Content`, turns such as .*; not "):
+    with pytest.raises(ScriptError, match=r"a script has texts, `Content`, turns such as .*; not "):
         play(Shop, turn)  # type: ignore[arg-type]  # any object
 
 

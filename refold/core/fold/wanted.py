@@ -30,7 +30,6 @@ from refold.core.lifecycle import TaskState
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.waits import Wait
 
-
 UNTIL = "~until"
 """How the key of a part's timeout ends."""
 

@@ -1,8 +1,8 @@
 """Model calls of a worker that works while the providers' libraries are not loaded yet, or load in a thread.
 
 The libraries take as long to load as the rest of a worker. They are loaded for the first call, which waits for them,
-heartbeating; or else `IDLE_S` after the start, when a restarted worker has taken over what another one left: folds,
-tools and timers do not need them.
+heartbeating; or else once the worker has called no tool for `IDLE_S`, as when it has taken over what another one left:
+folds, tools and timers do not need them, and the loading would slow them down.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from refold.effects.tools import Tool
 
 IDLE_S = 2.0
-"""How long after its start a worker that was asked for no model call loads the libraries, in seconds."""
+"""How long a worker that was asked for no model call has called no tool before it loads the libraries, in seconds."""
 
 log = logger(__name__)
 
@@ -63,7 +63,20 @@ class ModelCalls:
         """
         self._default, self._http = default, http
         self._loading: asyncio.Task[_Loaded | Failure] | None = None
-        self._later = asyncio.get_running_loop().call_later(IDLE_S, self._load)
+        self._loop = asyncio.get_running_loop()
+        self.put_off()
+        self._later = self._loop.call_later(IDLE_S, self._load_if_idle)
+
+    def put_off(self) -> None:
+        """Load only `IDLE_S` from now on, unless a call needs the libraries: the worker has other work."""
+        self._worked_at = self._loop.time()
+
+    def _load_if_idle(self) -> None:
+        idle_s = self._loop.time() - self._worked_at
+        if idle_s >= IDLE_S:
+            _ = self._load()  # the first call awaits it
+        else:
+            self._later = self._loop.call_later(IDLE_S - idle_s, self._load_if_idle)
 
     async def ask(self, command: CallLlm, *, key: str, show: Show | None = None) -> LlmOutcome:
         """Make a model call; see `refold.effects.models.llm.ask`.
