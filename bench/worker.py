@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from importlib import import_module
 
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -22,6 +23,7 @@ async def serve(side: str, address: str, queue: str) -> None:
     """Work until stdin ends."""
     if side == sides.REFOLD:
         measure(None)
+        import_module("refold.effects.models.chat")  # else it is loaded some time later, amid what is measured
     client = await Client.connect(address, plugins=[sides.plugin(side)])
     async with Worker(client, task_queue=queue):
         await answering()
