@@ -134,16 +134,21 @@ class Site:
     async def begin(self, trial: Trial) -> None:
         """Start it, and come back once it stands where it should."""
         await self.engine.start(trial.key, Content.from_text(trial.id), task_id=trial.id)
-        match trial.place:
-            case Place.EFFECT:
-                await reached[trial.id].wait()
-            case Place.SLEEP:
-                async for _ in self.engine.watch(trial.id, follow=True):
-                    if any(one.command.startswith("sleep") for one in (await self.engine.look(trial.id)).pending):
-                        break
-            case _:
-                await collected(self.engine.watch(trial.id))
+        if trial.place is Place.EFFECT:
+            await reached[trial.id].wait()
+        else:
+            await self.until_it_stands(trial)
         trial.before = await collected(self.engine.journal(trial.id))
+
+    async def until_it_stands(self, trial: Trial) -> None:
+        """Come back once the task sleeps, or waits for a person."""
+        until = time.monotonic() + PATIENT.total_seconds()
+        while True:
+            view = await self.engine.look(trial.id)
+            if view.waiting_for or any(one.command.startswith("sleep") for one in view.pending):
+                return
+            assert time.monotonic() < until, view  # a busy machine's worker may be late with every answer
+            await asyncio.sleep(LOOK_S)
 
     async def push(self, trial: Trial) -> None:
         """Bring it what it waits for; nothing if it takes nothing."""
