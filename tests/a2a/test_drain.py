@@ -19,6 +19,7 @@ from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import VERSION, Calls, said
 from tests.a2a.streams.events import subscribed
+from tests.waiting import a_moment
 
 Stopped = Callable[[], Coroutine[Any, Any, None]]
 
@@ -191,7 +192,7 @@ async def test_a_call_that_is_being_answered_is_answered(fake: FakeEngine) -> No
             found = [view.task_id async for view in fake.list()]
         stop.set()
         while await alive(other, url):
-            pass
+            await a_moment()
         assert not answer.done()
         await fake.reply(found[0], "held", "x")
 

@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 from refold.core.values import Value
 from tests.services import nursery
+from tests.waiting import a_moment
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ class WorkerProcess:
 
     async def _drain(self, stdout: asyncio.StreamReader) -> None:
         while await stdout.readline():
-            pass
+            await a_moment()
 
     @property
     def alive(self) -> bool:

@@ -31,6 +31,7 @@ from tests.services.shop import Shop
 from tests.temporal import gate_skills, skills
 from tests.temporal.conftest import PATIENT, failures_of_the_worker, replay_all
 from tests.temporal.test_task import begun, collected, settled, text
+from tests.waiting import a_moment
 from workflows import refund
 
 QUEUE = "gates"
@@ -774,7 +775,7 @@ async def test_a_parent_is_told_of_a_part_that_is_blocked(engine: TemporalEngine
     charged: JsonValue = {"payment_id": "by hand", "order_id": purchase, "amount_cents": 100}
     assert (one.task_id, one.command) == (f"{view.task_id}/1.1", "tool charge_card")
     while one.task_id not in {listed.task_id for listed in await engine.find(TaskFilter(waits=True))}:
-        pass  # the index lags by moments
+        await a_moment()  # the index lags by moments
 
     with pytest.raises(InputRejected, match=f"resolve the blocked command of its part: .* of task '{one.task_id}'"):
         await engine.resolve(view.task_id, outcome=charged)

@@ -18,6 +18,7 @@ from refold.engine import TaskExists, TaskFilter, TaskView
 from refold.temporal import TemporalEngine
 from refold.temporal.data.wire import TaskStart
 from tests.temporal.test_task import collected, settled, text
+from tests.waiting import a_moment
 
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 NOT_BEGUN = {
@@ -34,7 +35,7 @@ def planned(view: TaskView) -> bool:
 async def listed(engine: TemporalEngine, owner: str, lifecycle: TaskState) -> list[TaskView]:
     """An owner's tasks as `list` has them, once the server's index has one."""
     while not await engine.find(TaskFilter(owner=owner, lifecycle=lifecycle)):
-        pass
+        await a_moment()
     return [view async for view in engine.list(owner=owner, lifecycle=lifecycle)]
 
 
@@ -102,7 +103,7 @@ async def test_nothing_but_a_release_begins_a_task(engine: TemporalEngine, later
     await handle.signal("message", "Ada")
     await handle.signal("decide", None)
     while (view := await engine.look(id)).refused < 2:
-        pass
+        await a_moment()
     assert planned(view)
 
     await handle.signal("release")
@@ -143,7 +144,7 @@ async def test_a_delayed_task_begins_at_its_time(engine: TemporalEngine) -> None
     assert planned(delayed)
 
     while planned(await engine.look(delayed.task_id)):
-        pass  # moving the clock would be an event
+        await a_moment()  # moving the clock would be an event
     for view in (delayed, at_once):
         await settled(engine, view.task_id)
     events = [

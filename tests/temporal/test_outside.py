@@ -31,6 +31,7 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from tests.temporal import changed_after, changed_before
 from tests.temporal.conftest import PATIENT
+from tests.waiting import a_moment
 
 T = TypeVar("T")
 
@@ -251,7 +252,7 @@ async def test_a_schedule_starts_tasks(engine: TemporalEngine) -> None:
     schedule = await engine.client.create_schedule(id, Schedule(action=start, spec=ScheduleSpec()))
     await schedule.trigger()
     while not (started := (await schedule.describe()).info.recent_actions):
-        pass
+        await a_moment()
     await schedule.delete()
     action = started[0].action
     assert isinstance(action, ScheduleActionExecutionStartWorkflow)

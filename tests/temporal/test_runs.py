@@ -22,6 +22,7 @@ from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal import skills
 from tests.temporal.conftest import PATIENT, failures_of_the_worker, replay_all
 from tests.temporal.test_task import RESEARCH_LOOPS, collected, run, settled, text, without_ids
+from tests.waiting import a_moment
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +200,7 @@ async def works_beside_its_part(engine: TemporalEngine) -> tuple[str, str]:
     """A task that has done all its work, over several runs, and its part, which asks a person all the while."""
     view = await engine.start("keeps_working", text("go"))
     while [entry.event.kind for entry in await collected(engine.journal(view.task_id))].count("tool_result") < 8:
-        pass
+        await a_moment()
     view = await settled(engine, view.task_id)
     assert [wait.slot for wait in view.waiting_for] == ["next"]
     assert await runs_of(engine, view.task_id) > 5
@@ -224,7 +225,7 @@ async def test_a_long_life_is_recovered_and_forked(client: Client, plugin: Refol
             await asyncio.gather(*(handle.signal("message", f"answer {n}") for n in range(first, first + 50)))
             # A run takes 10,000 signals, and a task continues in the next one when it has taken what there is.
             while first % 5_000 == 0 < first and (now := (await engine.connection.describe(id)).run_id) == before:
-                pass
+                await a_moment()
             before = now
         await handle.signal("cancel", "enough")
         await collected(engine.watch(id, after=entries, follow=True))
@@ -271,7 +272,7 @@ async def test_a_task_works_on_while_a_part_waits_for_a_person(restless: Tempora
 
     await restless.send(task_id, text("more"))
     while (await restless.look(part)).seq < 2:
-        pass
+        await a_moment()
     await settled(restless, part)
     await restless.client.get_workflow_handle(part).signal("message", "stop")
     done = await ended(restless, task_id)
@@ -316,7 +317,7 @@ async def test_a_long_sleep_is_slept_through_runs(client: Client, restless: Temp
     """
     view = await restless.start("patient", text("go"))
     while not (await restless.look(view.task_id)).pending:
-        pass
+        await a_moment()
 
     pending = (await restless.look(view.task_id)).pending
     assert pending[0].command == "sleep sleep"
@@ -332,7 +333,7 @@ async def test_no_entry_is_earlier_than_the_one_before(engine: TemporalEngine) -
     """
     view = await engine.start("counts", text("go"))
     while not (await engine.look(view.task_id)).waiting_for:
-        pass
+        await a_moment()
     handle = engine.client.get_workflow_handle(view.task_id)
     snapshot = await handle.query("snapshot", result_type=Snapshot)
     await handle.terminate()

@@ -36,6 +36,7 @@ from tests.temporal.client.between import Call, between
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_odd_payloads import payload, start
 from tests.temporal.test_task import collected, settled, text
+from tests.waiting import a_moment
 
 WEDGED = r"its worker cannot go on with it: another release of refold started this task \(start/9\)"
 FAILED_STATE = 3
@@ -103,7 +104,7 @@ async def test_a_task_that_nobody_serves_is_planned_everywhere(client: Client) -
     started = await impatient.start("gated", text("go"))
     looked, record = await impatient.look(started.task_id), await impatient.record(started.task_id)
     while started.task_id not in {one.task_id for one in await impatient.find(wanted)}:
-        pass  # the index lags by moments
+        await a_moment()  # the index lags by moments
     listed = [view async for view in impatient.list(lifecycle=TaskState.PLANNED) if view.task_id == started.task_id]
 
     for view in (started, looked, *listed):

@@ -11,6 +11,7 @@ from typing import Any, Self
 import httpx
 
 from tests.a2a.conftest import VERSION
+from tests.waiting import a_moment
 
 ENDS = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
 
@@ -69,7 +70,7 @@ class Events:
     async def __anext__(self) -> Frame:
         """The next frame that is no comment."""
         while (frame := await self.next()).comment is not None:
-            pass
+            await a_moment()
         return frame
 
     async def next(self) -> Frame:

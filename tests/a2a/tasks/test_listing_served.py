@@ -10,6 +10,7 @@ from refold import Content
 from refold.a2a.tasks.listing import Listing
 from refold.engine import TaskFilter
 from refold.temporal import TemporalEngine
+from tests.waiting import a_moment
 
 ODD = ["x' OR RefoldOwner != 'zz", 'a"b\\', "grâce 🙂", "o" * 4096, "ada", "ada "]
 
@@ -59,7 +60,7 @@ async def test_owners_and_conversations_see_only_themselves(a2a_engine: Temporal
     for name, view in zip(ODD, views, strict=True):
         own = TaskFilter(owner=name, context=name)
         while await a2a_engine.count(own) == 0:  # visibility lags a little
-            pass
+            await a_moment()
         assert [one.task_id for one in await a2a_engine.find(own)] == [view.task_id]
         for other in ODD:
             page = await listing.page(ListTasksRequest(context_id=other), name)

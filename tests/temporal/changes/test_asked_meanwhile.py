@@ -19,6 +19,7 @@ from tests.temporal.recorded import purchase
 from tests.temporal.recorded.deploying import Site, changed
 from tests.temporal.recorded.test_changed_code import happened
 from tests.temporal.test_task import collected
+from tests.waiting import a_moment
 
 ASKING = 8
 
@@ -50,7 +51,7 @@ async def test_a_task_that_is_asked_while_it_fails_goes_on(
         purchase.BUSY.remove(id)
         handle = hasty_client.get_workflow_handle(id)
         while (await handle.describe()).raw_description.pending_workflow_task.attempt < 3:
-            pass
+            await a_moment()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

@@ -18,6 +18,7 @@ from tests.services.shop import Shop
 from tests.temporal import gate_skills
 from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_task import collected, settled, text
+from tests.waiting import a_moment
 
 QUEUE = "lineage"
 
@@ -61,7 +62,7 @@ async def activities_of(engine: TemporalEngine, task_id: str) -> list[str]:
 
 async def offspring_of(engine: TemporalEngine, task_id: str, count: int) -> tuple[OffspringView, ...]:
     while len(found := await engine.offspring(task_id)) < count:  # visibility lags a little
-        pass
+        await a_moment()
     return found
 
 

@@ -21,13 +21,14 @@ from refold.temporal.client import search
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from tests.temporal.test_task import settled
+from tests.waiting import a_moment
 
 SPANS_S = (1, 3600, 86_400, 86_400 * 400)
 
 
 async def until_found(engine: TemporalEngine, wanted: TaskFilter, number: int) -> None:
     while await engine.count(wanted) != number:  # visibility lags a little
-        pass
+        await a_moment()
 
 
 async def turned(engine: TemporalEngine, wanted: TaskFilter, limit: int) -> list[Listed]:

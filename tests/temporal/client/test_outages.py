@@ -21,6 +21,7 @@ from refold.temporal.data.storage import Folder
 from refold.temporal.encryption import Encryption
 from tests.temporal.client.between import Call, between
 from tests.temporal.test_task import settled
+from tests.waiting import a_moment
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ async def tasks(engine: TemporalEngine, client: Client) -> AsyncIterator[Tasks]:
     await client.get_workflow_handle(terminated).terminate()
     stands = await client.start_workflow("nobody_serves_this", id=f"stands-{uuid4().hex[:8]}", task_queue="tests")
     while (await stands.describe()).raw_description.pending_workflow_task.attempt <= 1:
-        pass
+        await a_moment()
     yield Tasks(waits=waits, canceled=canceled, terminated=terminated, stands=stands.id)
     await stands.terminate()
 

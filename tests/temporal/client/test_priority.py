@@ -16,6 +16,7 @@ from refold.temporal.data.priority import BATCH, KEY_CHARS, priority_of
 from refold.temporal.data.storage import Folder
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import collected, settled, text
+from tests.waiting import a_moment
 
 QUEUE = "turns"
 performed: list[str] = []
@@ -58,7 +59,7 @@ async def test_owners_take_turns_and_batches_come_last(narrow: TemporalEngine) -
     views = [await narrow.start("queues", text(who), owner=who, batch=batch) for who, batch in asked]
     for view in views:
         while not (await narrow.connection.describe(view.task_id)).raw_description.pending_activities:
-            pass
+            await a_moment()
     gate.set()
     for view in views:
         assert (await settled(narrow, view.task_id)).status is Status.COMPLETED

@@ -27,6 +27,7 @@ from refold.temporal.keeping.purge import Purge, Purged
 from tests.export import skills
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import part_of, settled, text
+from tests.waiting import a_moment
 
 QUEUE = "purges"
 LONG = "a long note " * 5_000
@@ -215,7 +216,7 @@ async def test_the_verb_says_what_it_would_do_and_does_it(
     await engine.start("books", text("none"), task_id=task_id, owner=task_id)
     await settled(engine, task_id)
     while await engine.purge().owned(task_id, None) != [task_id]:
-        pass  # the index lags behind
+        await a_moment()  # the index lags behind
     call = Call(Output(json=False), connect=connect)
 
     assert await records.purge(call, owner=task_id) == 0
@@ -286,11 +287,11 @@ async def test_an_owners_tasks_by_age(engine: TemporalEngine, purge: Purge) -> N
     await engine.start("sends", text("Ada"), task_id=open_, owner=owner)
     await part_of(engine, open_)
     while set(found := await purge.owned(owner, None)) != {ended, open_}:
-        pass  # the index lags behind
+        await a_moment()  # the index lags behind
 
     assert await purge.owned(owner, datetime(2020, 1, 1, tzinfo=UTC)) == []
     while await purge.owned(owner, datetime.now(UTC)) != [ended]:
-        pass
+        await a_moment()
     done = await purged(purge, *found)
     assert {id: one.gone for id, one in done.items()} == {ended: True, open_: False}
     await engine.cancel(open_)

@@ -35,6 +35,7 @@ from tests.temporal.recorded import purchase, wordless
 from tests.temporal.recorded.deploying import Site, changed
 from tests.temporal.replay.changed import each
 from tests.temporal.test_task import collected
+from tests.waiting import a_moment
 
 
 @pytest.fixture
@@ -201,7 +202,7 @@ async def test_a_worker_that_is_lost_does_not_hide_what_differs(hasty_site: Site
     async with hasty_site.deployed(changed(code, CHANGES["question"][2])):
         await happened(hasty_site, id, EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)
         while "entry 2: messages[1].parts[0].text" not in (await hasty_site.engine.look(id)).note:
-            pass
+            await a_moment()
         assert await hasty_site.seen(id) == before
     sent = [event.workflow_execution_signaled_event_attributes async for event in task.fetch_history_events()]
     assert [one.signal_name for one in sent if one.signal_name] == ["message", TRY_ANEW]
@@ -259,7 +260,7 @@ async def test_the_newest_run_answers_for_no_earlier_one(hasty_site: Site, code:
         first = (await connection.describe(id)).run_id
         await seal(connection, id)
         while (await connection.describe(id)).run_id == first:
-            pass
+            await a_moment()
         await hasty_site.go_on(id, 1)
 
     async def on(rpc: str, call: Call) -> Any:

@@ -22,6 +22,7 @@ from tests.records.replaying import HISTORIES, VALUES, read
 from tests.temporal import changed_before, skills
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import collected
+from tests.waiting import a_moment
 from workflows import hello, refund
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +32,7 @@ async def indexed(engine: TemporalEngine, status: str, task_id: str) -> None:
     """Comes back once the server's index says that a task of the engine's queue is so."""
     query = f"TaskQueue = '{engine.task_queue}' AND ExecutionStatus = '{status}' AND WorkflowId = '{task_id}'"
     while not await collected(engine.client.list_workflows(query)):
-        pass
+        await a_moment()
 
 
 async def replayed(engine: TemporalEngine, values: Folder, **choice: object) -> list[Replayed]:

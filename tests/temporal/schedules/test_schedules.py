@@ -38,6 +38,7 @@ from refold.temporal.encryption import Encryption
 from refold.temporal.schedules import schedules as code
 from tests.temporal import skills
 from tests.temporal.test_task import collected, settled, text
+from tests.waiting import a_moment
 from workflows import hello
 
 SELDOM = Timing(every=timedelta(days=3_000))
@@ -70,7 +71,7 @@ def new_id() -> str:
 async def listed(schedules: Schedules, id: str, count: int) -> list[Listed]:
     """The tasks of a schedule, once the server's index has so many."""
     while len(runs := await schedules.runs(id)) < count:
-        pass
+        await a_moment()
     return list(runs)
 
 
@@ -144,7 +145,7 @@ async def test_starts_by_hand_in_one_second_have_ids_of_their_own(engine: Tempor
     await listed(schedules, id, 3)
     completed = f"WorkflowType = 'hello' AND ExecutionStatus = 'Completed' AND WorkflowId IN {tuple(ids)}"
     while {one.id async for one in engine.client.list_workflows(completed)} != set(ids):
-        pass
+        await a_moment()
 
 
 async def test_a_paused_schedule_of_every_second_is_started_by_hand(
@@ -284,7 +285,7 @@ async def test_an_interrupted_check_leaves_no_open_task(engine: TemporalEngine) 
     creating = asyncio.create_task(nobody.schedules.create(id, "hello", text("I am Ada"), SELDOM))
     running = f"WorkflowId STARTS_WITH '{id}.check-' AND ExecutionStatus = 'Running'"
     while not [one async for one in engine.client.list_workflows(running)]:
-        pass
+        await a_moment()
 
     creating.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -292,7 +293,7 @@ async def test_an_interrupted_check_leaves_no_open_task(engine: TemporalEngine) 
 
     async with asyncio.timeout(20):
         while [one async for one in engine.client.list_workflows(running)]:
-            pass
+            await a_moment()
 
 
 async def test_a_schedule_outlives_its_server(tmp_path: Path) -> None:
@@ -311,7 +312,7 @@ async def test_a_schedule_outlives_its_server(tmp_path: Path) -> None:
         engine = await connect(address=server.address)
         runs = await listed(engine.schedules, "tick", 2)
         while not (waits := await engine.find(TaskFilter(status=Status.SUBMITTED))):
-            pass
+            await a_moment()
         seen = await engine.schedules.look("tick")
 
     assert before.status is Status.COMPLETED

@@ -26,6 +26,7 @@ from tests.services.serving import free_port
 from tests.temporal import gate_skills, skills
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import collected, settled, text
+from tests.waiting import a_moment
 
 Counts = Counter[tuple[str, ...]]
 TOOLS: list[Any] = [*gate_skills.TOOLS]
@@ -170,7 +171,7 @@ async def test_a_state_that_no_status_tells_has_its_own_moment(
         view = await engine.start("waits_for_facts", Content.from_text("tides"))
         handle = seen.client.get_workflow_handle(view.task_id)
         while (now := (await handle.describe()).typed_search_attributes).get(STATE) != TaskState.RETRYING:
-            pass
+            await a_moment()
         entries = await collected(engine.journal(handle.id))
     retrying = next(entry.at for entry in entries for move in entry.moves if move.to_state is TaskState.RETRYING)
     since = state_since(now)

@@ -39,6 +39,7 @@ from tests.temporal.conftest import PATIENT
 from tests.temporal.short import short_skills
 from tests.temporal.short.short_skills import TOOLS, calls, gates, glance, hold, moody
 from tests.temporal.test_task import settled
+from tests.waiting import a_moment
 from workflows import hello
 
 SECRET = "the secret word is tuesday"
@@ -481,7 +482,7 @@ async def test_an_update_that_was_held_is_not_left_behind(site: Site) -> None:
         await handle.signal("message", "before")
         sending = asyncio.create_task(site.engine.send(task_id, Content.from_text("early"), early=True))
         while not (await site.kinds(task_id))["WORKFLOW_EXECUTION_UPDATE_ACCEPTED"]:
-            pass
+            await a_moment()
         gates["gate"].set()
         await sending
         done = await settled(site.engine, task_id)

@@ -28,6 +28,7 @@ from tests.temporal.test_task import collected, settled, text
 from tests.temporal.upgrade import new_skills, sealed_skills
 from tests.temporal.upgrade.sealed_skills import WEEK_S, paid
 from tests.temporal.upgrade.test_upgrade import make_current, worker
+from tests.waiting import a_moment
 
 ROOT = Path(__file__).parents[3]
 QUEUE, PACE = "many", 20
@@ -144,7 +145,7 @@ async def sleeping(engine: TemporalEngine, count: int) -> list[str]:
             await engine.start("pays", text(id), task_id=id)
             await wait_weeks(engine, id, 3)
             while (await engine.look(id)).seq < 3:
-                pass
+                await a_moment()
 
     await asyncio.gather(*map(start, ids))
     return ids

@@ -21,6 +21,7 @@ from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_task import collected, settled, text, without_ids
 from tests.temporal.upgrade import sealed_skills
 from tests.temporal.upgrade.sealed_skills import TOOLS, WEEK_S, doors, paid, reached
+from tests.waiting import a_moment
 
 QUEUE = "seals"
 SOON = timedelta(milliseconds=100)
@@ -39,7 +40,7 @@ async def begun(engine: TemporalEngine, skill: str, said: str) -> str:
     """A task that waits for a person, itself or a part of it."""
     task_id = (await engine.start(skill, text(said))).task_id
     while not (await engine.look(task_id)).waiting_for:
-        pass
+        await a_moment()
     return task_id
 
 
@@ -50,7 +51,7 @@ async def run_of(engine: TemporalEngine, task_id: str) -> str:
 async def in_next_run(engine: TemporalEngine, task_id: str, before: str) -> TaskView:
     """The task, once it has gone on from the run `before`."""
     while await run_of(engine, task_id) == before:
-        pass
+        await a_moment()
     return await engine.look(task_id)
 
 
@@ -198,7 +199,7 @@ async def test_a_skill_can_seal_at_each_pause(engine: TemporalEngine) -> None:
         task_id = await begun(engine, skill, skill)
         for number in (1, 2):
             while [wait.slot for wait in (await engine.look(task_id)).waiting_for] != [f"go on {number}"]:
-                pass
+                await a_moment()
             await engine.send(task_id, text("yes"))
         await settled(engine, task_id)
         histories = await histories_of(engine, task_id)
@@ -218,7 +219,7 @@ async def test_a_pause_of_a_part_seals_both(engine: TemporalEngine) -> None:
     task_id = await begun(engine, "whole_of_seals_itself", "part")
     for number in (1, 2):
         while [wait.slot for wait in (await engine.look(task_id)).waiting_for] != [f"go on {number}"]:
-            pass
+            await a_moment()
         await engine.send(task_id, text("yes"))
     await settled(engine, task_id)
 
@@ -281,7 +282,7 @@ async def test_a_request_to_cancel_is_not_left_behind(client: Client, values: Fo
     if moved_by == "a seal":
         waiting.append(asyncio.ensure_future(handle.execute_update("seal")))
         while not (await handle.describe()).raw_description.HasField("pending_workflow_task"):
-            pass
+            await a_moment()
     elif moved_by == "its length":
         await handle.signal("message", "one")
     await handle.cancel()

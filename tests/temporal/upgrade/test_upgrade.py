@@ -28,6 +28,7 @@ from tests.temporal.test_task import settled, text
 from tests.temporal.upgrade import new_skills, sealed_skills
 from tests.temporal.upgrade.sealed_skills import TOOLS, doors, paid, reached
 from tests.temporal.upgrade.test_seal import begun, run_of
+from tests.waiting import a_moment
 
 
 @pytest.fixture(autouse=True)
@@ -256,7 +257,7 @@ async def test_a_run_that_the_old_worker_takes_is_named(client: Client, values: 
         )
         async with worker(other, values, sealed_skills, "both", "b2"):
             while len(await pollers(client, "both")) < 2:
-                pass
+                await a_moment()
             asked = await moved(engine, sealed_skills, ids)
 
     assert cannot[ids[0]].outcome is Outcome.CANNOT

@@ -37,6 +37,7 @@ from refold.temporal.worker import batches
 from refold.temporal.worker.workflow import SkillWorkflow
 from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal import order_skills
+from tests.waiting import a_moment
 
 SOON = timedelta(milliseconds=100)
 IN_TIME = timedelta(seconds=3)
@@ -216,7 +217,7 @@ async def test_a_patch_is_none_of_what_is_counted(
     async with mill.worker(max_cached_workflows=0):
         view = await mill.engine.start("asks_otherwise", Content.from_text("go"))
         while not (view := await mill.engine.look(view.task_id)).waiting_for:
-            pass
+            await a_moment()
     handle = client.get_workflow_handle(view.task_id)
     for answer in ("one", "two", "three", "four", "stop"):
         await handle.signal("message", answer)
@@ -238,7 +239,7 @@ async def test_a_part_reports_one_question_after_the_other(client: Client, value
     async with mill.worker(max_cached_workflows=0):
         view = await mill.engine.start("whole", Content.from_text("go"))
         while not (view := await mill.engine.look(view.task_id)).waiting_for:
-            pass
+            await a_moment()
     part = client.get_workflow_handle(f"{view.task_id}/1.1")
     for answer in range(5):
         await part.signal("message", f"answer {answer}")
@@ -246,7 +247,7 @@ async def test_a_part_reports_one_question_after_the_other(client: Client, value
     async with mill.worker():
         for task_id in (part.id, view.task_id):
             while [wait.gate for wait in (await mill.engine.look(task_id)).waiting_for] != [f"{part.id}/6.1"]:
-                pass
+                await a_moment()
         await part.signal("message", "stop")
         await client.get_workflow_handle(view.task_id).result()
 
@@ -282,7 +283,7 @@ async def test_an_error_in_a_callback_leaves_no_task_waiting(
         handle = client.get_workflow_handle(task_id)
         mill.let_go[task_id].set()
         while (await handle.describe()).raw_description.pending_activities:
-            pass
+            await a_moment()
         if canceled:
             await handle.cancel()
 
