@@ -9,6 +9,7 @@ from functools import cache, partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
@@ -153,12 +154,12 @@ class Replays:
 
         async def fitting() -> AsyncGenerator[WorkflowHistory]:
             async for one in histories:
-                refused = one if isinstance(one, Replayed) else self._refused(one)
-                if refused is None:
+                settled = one if isinstance(one, Replayed) else self._settled(one)
+                if settled is None:
                     assert isinstance(one, WorkflowHistory)
                     yield one
                 else:
-                    aside.append(refused)
+                    aside.append(settled)
 
         replayer = self._replayer()
         converter = replayer.config(active_config=True)["data_converter"]
@@ -180,15 +181,16 @@ class Replays:
         watched = SimplePlugin("refold.replay", workflow_runner=watching)
         return Replayer(workflows=[], plugins=[self._plugin, watched], runtime=_runtime())
 
-    def _refused(self, history: WorkflowHistory) -> Replayed | None:
-        """Why a history cannot be replayed at all; None if it can."""
+    def _settled(self, history: WorkflowHistory) -> Replayed | None:
+        """What there is to say of a history that cannot be replayed, or has nothing to replay; None of any other."""
         started = history.events[0].workflow_execution_started_event_attributes
         skill = started.workflow_type.name
-        if skill in self._classes:
-            return None
-        known = ", ".join(self.skills) or "none"
-        problem = f"the code at hand has no skill {skill!r}; it has {known}"
-        return Replayed(task_id=history.workflow_id, run_id=history.run_id, skill=skill, problem=problem)
+        told = partial(Replayed, task_id=history.workflow_id, run_id=history.run_id, skill=skill)
+        if skill not in self._classes:
+            known = ", ".join(self.skills) or "none"
+            return told(problem=f"the code at hand has no skill {skill!r}; it has {known}")
+        # The SDK's core waits for ever for the first workflow task of a delayed task whose time has not come.
+        return None if any(event.event_type == _SCHEDULED for event in history.events) else told()
 
     async def _judged(self, result: WorkflowReplayResult, converter: DataConverter) -> Replayed:
         history, failure = result.history, result.replay_failure
@@ -218,6 +220,9 @@ class Replays:
         elif found is None and failure is not None:
             found = Divergence(entry=_last(seen), recorded="other commands", now=str(failure))
         return Replayed(**told, compared=extent, divergence=found and _with_step(found, cls, seen))
+
+
+_SCHEDULED = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
 
 
 def _last(seen: Seen) -> int:

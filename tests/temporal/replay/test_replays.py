@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
 from refold.temporal.replay.divergence import Divergence
 from tests.records import replaying
 from tests.temporal.replay.changed import changed, each, forget, recorded
-from workflows import hello
+from workflows import hello, refund
 
 REFUND = "workflows.refund"
 ORDER = "        order = await ctx.tool(find_order, order_id=refund.order_id)\n"
@@ -351,6 +352,19 @@ async def test_what_cannot_be_replayed_is_named(tmp_path: Path, values: Path, he
     assert unknown.problem == "the code at hand has no skill 'refund'; it has refunds"
     assert missing.divergence is None
     assert "is not in the folder" in missing.problem
+
+
+async def test_a_task_whose_time_has_not_come_has_nothing_to_replay(values: Path) -> None:
+    """
+    The history of a delayed task holds its start alone, and that the task was terminated, if it was.
+    """
+    paid = recorded("refund")
+    ended = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED)
+    histories = [WorkflowHistory("refund", [paid.events[0], *more]) for more in ([], [ended])]
+    found = await each([*histories, paid], refund, values=values)
+
+    assert all(one.same for one in found), found
+    assert [one.entries > 0 for one in sorted(found, key=lambda one: one.entries)] == [False, False, True]
 
 
 def test_a_replay_stores_nothing(tmp_path: Path) -> None:
