@@ -113,7 +113,7 @@ class SkillWorkflow(TaskHandlers):
         self._made = False
         if not isinstance(self._for_others, InputAbsent):  # what it takes then is not what was recorded
             announce(self)
-        if self._first is not None and not self._begins_later():
+        if self._first is not None and self._for_others is None and not self._begins_later():
             self._start_now()
         self._made = True
 
@@ -264,6 +264,8 @@ class SkillWorkflow(TaskHandlers):
         return await self._short.ended()
 
     def _feed(self, *events: Event, at: datetime | None = None) -> Entry:
+        if self._for_others is not None:
+            raise self._for_others  # a handler may be called before `_run`, and the task is shown as it was recorded
         if isinstance(events[0], CancelRequested):
             self._first = None
         elif self._first is not None:

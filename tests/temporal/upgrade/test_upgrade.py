@@ -16,7 +16,7 @@ from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
 
 from refold import Content, InputRejected, Status, TaskState
-from refold.engine import TaskView
+from refold.engine import CodeChanged, TaskView
 from refold.temporal import Move, Outcome, RefoldPlugin, TemporalEngine, make_worker, upgrade_tasks
 from refold.temporal.data.search_attributes import SKILL
 from refold.temporal.data.storage import Folder
@@ -330,6 +330,28 @@ async def test_code_that_changed_a_step_under_a_sealed_task_loses_nothing(
 
     assert "step 'begin' asked for" in told.note
     assert done.messages[-1].text == "paid twice"
+
+
+async def test_a_sealed_task_is_shown_as_it_was_though_its_code_cannot_take_a_message(
+    client: Client, values: Folder
+) -> None:
+    """
+    A message that comes where a step was changed under a sealed task is not taken: the task has not failed.
+    """
+    engine = TemporalEngine(client, "too_early")
+    async with worker(client, values, sealed_skills, "too_early", "b1"):
+        task_id = await begun(engine, "asks_twice", "north")
+        assert (await moved(engine, sealed_skills, [task_id], before_deploy=True))[task_id].outcome is Outcome.MOVED
+        before = await engine.look(task_id)
+    async with worker(client, values, new_skills, "too_early", "b2"):
+        with pytest.raises(CodeChanged, match="step 'begin' asked for"):
+            await engine.send(task_id, text("too early"))
+        told = await engine.look(task_id)
+        entries = [entry.seq async for entry in engine.journal(task_id)]
+
+    assert "step 'begin' asked for" in told.note
+    assert told.model_copy(update={"note": "", "differs": ""}) == before
+    assert entries == list(range(1, before.seq + 1))
 
 
 async def test_a_task_whose_version_is_gone_says_so(
