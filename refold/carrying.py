@@ -61,6 +61,8 @@ def resumed(skill: Skill, snapshot: Snapshot) -> Carried:
 
 def _converted(skill: Skill, snapshot: Snapshot, objection: Callable[[Snapshot], str]) -> Carried:
     """The snapshot in today's version, with what there is to say against it; nothing where the task has ended."""
+    if not snapshot.has_begun:
+        return Carried(snapshot=snapshot.changed({"skill_version": skill.options.version}))
     try:
         new = upgraded(skill, snapshot)
     except SkillError as error:

@@ -29,9 +29,11 @@ from refold.agent import Budget
 from refold.agent.plugins import Plugin
 from refold.carrying import carried, resumed
 from refold.core.commands import PartBudget
+from refold.core.fold.apply import planned
 from refold.core.gates import DecisionMade
 from refold.core.lineage.upgrade import upgraded
 from refold.testing import play
+from refold.testing.play import START
 from tests.agent.shop import shop
 from tests.core.byhand import ByHand
 
@@ -347,6 +349,17 @@ def another(ctx: Ctx, content: Content, order: int) -> Transition:
 
 def narrower(ctx: Ctx, content: Content, order: Renamed) -> Transition:
     return ctx.complete()
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)], ids=["newer", "older"])
+def test_a_task_that_has_not_begun_is_taken_on_by_any_version(before: int, after: int) -> None:
+    """
+    A held task has no state that could be read or upgraded.
+    """
+    task = planned(skill_of(reducer(version=before)), "t1", START)
+    found = resumed(skill_of(reducer(version=after)), task)
+
+    assert (found.why_not, found.snapshot) == ("", planned(skill_of(reducer(version=after)), "t1", START))
 
 
 @pytest.mark.parametrize(

@@ -191,9 +191,11 @@ def test_a_worker_leaves_the_state_of_newer_skills_to_others() -> None:
     """
     In a rolling deployment, a worker with the old code is offered a task that the new code has saved.
     """
-    saved = {"refold": f"start/{FORMAT}", "snapshot": {**SNAPSHOT, "skill_version": 3}}
+    held = {"refold": f"start/{FORMAT}", "snapshot": {**SNAPSHOT, "skill_version": 3}}
+    saved = {**held, "snapshot": {**SNAPSHOT, "skill_version": 3, "lifecycle": "running", "state": "begun"}}
 
     assert start_from([saved], 3).snapshot is not None
+    assert start_from([held], 2).snapshot is not None, "it has no state yet"
     with pytest.raises(
         AnotherRelease, match="version 3 of its skill saved this task's state; this worker has version 2"
     ):

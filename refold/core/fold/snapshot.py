@@ -279,6 +279,11 @@ class Snapshot(Value):
         return tuple(found)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether there is a state, which a held or delayed task does not have yet."""
+        return self.lifecycle is not TaskState.PLANNED or self.state is not None
+
+    @property
     def ended(self) -> bool:
         """Whether the task has ended. It still takes late grants and the outcomes of compensation."""
         return self.ending is not None

@@ -240,8 +240,8 @@ def size_of(inputs: Sequence[Any]) -> int:
 
 
 def _bases(start: TaskStart) -> Iterator[Snapshot]:
-    """The snapshots that a task goes on from."""
-    if start.snapshot is not None:
+    """The snapshots with a state that a task goes on from."""
+    if start.snapshot is not None and start.snapshot.has_begun:
         yield start.snapshot
     if start.recover is not None:
         yield start.recover.base
