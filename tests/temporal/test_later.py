@@ -17,6 +17,8 @@ from refold import InputRejected, Status, TaskState
 from refold.engine import TaskExists, TaskFilter, TaskView
 from refold.temporal import TemporalEngine
 from refold.temporal.data.wire import TaskStart
+from refold.temporal.upgrade.sealing import seal, taken
+from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import collected, settled, text
 from tests.waiting import a_moment
 
@@ -114,6 +116,22 @@ async def test_nothing_but_a_release_begins_a_task(engine: TemporalEngine, later
     assert [bool(entry.refused) for entry in entries] == [True, True, False, False]
     assert "`refold release" in entries[0].refused
     await engine.cancel(id)
+
+
+async def test_what_a_task_would_begin_with_is_read_without_a_worker(engine: TemporalEngine) -> None:
+    """
+    Also after a seal, where the task's snapshot does not hold the message yet.
+    """
+    task_id = (await engine.start("talk", text("hello"), hold=True)).task_id
+    before = await engine.record(task_id)
+    run_id = (await engine.connection.describe(task_id)).run_id
+    await seal(engine.connection, task_id)
+    await taken(engine.connection, task_id, run_id, PATIENT)
+    await engine.client.get_workflow_handle(task_id).terminate()
+    after = await engine.record(task_id)
+
+    assert [message.text for message in before.messages] == ["hello"]
+    assert after.messages == before.messages
 
 
 @pytest.mark.parametrize("later", LATER, ids=["held", "delayed"])

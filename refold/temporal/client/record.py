@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.content import Message
 from refold.core.lifecycle import TaskState
-from refold.engine import EngineError, StorageError, TaskNotFound
+from refold.engine import EngineError, StorageError, TaskNotFound, with_first
 from refold.record import TaskRecord, record_of, with_entries
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
@@ -88,7 +88,7 @@ async def _as_started(connection: Connection, description: WorkflowExecutionDesc
         "note": why,
     }
     if start.snapshot is not None:
-        return record_of(start.snapshot).model_copy(update={**fields, "waits": ()})
+        return record_of(with_first(start.snapshot, start.message)).model_copy(update={**fields, "waits": ()})
     said = start.message
     messages = () if said is None else (Message(role="user", content=said.content, seq=1, id=said.message_id),)
     return TaskRecord(
