@@ -60,6 +60,10 @@ def data(answer: httpx2.Response) -> list[Any]:
     return [json.loads(one.data) for one in ParseDict(answer.json(), Payloads()).payloads]
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.parametrize("path", ["/decode", "/default/decode", "/codec/default/decode"])
 async def test_it_decodes(codec: httpx2.AsyncClient, converter: DataConverter, path: str) -> None:
     """
@@ -98,6 +102,21 @@ async def test_it_encodes(codec: httpx2.AsyncClient, converter: DataConverter) -
 
     assert payload.metadata["encoding"] == b"binary/encrypted"
     assert await converter.decode([payload], [str]) == [SECRET]
+
+
+async def test_what_is_encoded_writes_over_nothing(codec: httpx2.AsyncClient, tmp_path: Path) -> None:
+    """
+    A payload may claim to carry a part of any name: a stored value stays as it is, and so does a file elsewhere.
+    """
+    [stored] = await data_converter(Folder(tmp_path)).encode([LARGE])
+    key = json.loads(stored.data)["claimData"]["sha256"]
+    before = contents(tmp_path)
+    for name in (key, str(tmp_path / "elsewhere")):
+        made_up = Payload(metadata={"encoding": b"json/plain", f"refold-part-{name}": b"forged"}, data=b'"hello"')
+        encoded = await codec.post("/encode", json=body(made_up))
+        assert data(await codec.post("/decode", json=encoded.json())) == ["hello"]
+
+    assert contents(tmp_path) == before
 
 
 async def test_a_preflight_names_one_origin(codec: httpx2.AsyncClient) -> None:
