@@ -18,6 +18,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -26,8 +27,8 @@ from typing import Protocol
 import structlog
 
 from refold.core.fold.journal import Entry
-from refold.engine import EngineError, Listed, Place, TaskFilter, TaskNotFound
-from refold.projection.rows import Transition
+from refold.engine import EngineError, Listed, NoWorker, Place, TaskFilter, TaskNotFound
+from refold.projection.rows import TaskRow, Transition
 from refold.projection.tables import Emptied, Projection, ProjectionUnavailable
 
 log = structlog.get_logger(__name__)
@@ -200,6 +201,9 @@ class Projector:
         row = await asyncio.to_thread(self._projection.row, task.task_id)
         found = Found.NOTHING
         try:
+            if row.seq and self._may_be_another(task) and await self._is_another(task, row):
+                await asyncio.to_thread(self._projection.forget, task.task_id)
+                row = TaskRow(task_id=task.task_id, skill=task.skill)
             async for page in _pages(self._source.journal(task.task_id, after=row.seq)):
                 row = await asyncio.to_thread(self._projection.take, task.task_id, task.skill, page, after=row.seq)
                 found = Found.NEW
@@ -211,6 +215,21 @@ class Projector:
         finally:
             done.tasks += found is Found.NEW
         return found
+
+    def _may_be_another(self, task: Listed) -> bool:
+        """Whether the id may have been used again since the row was written: not while an open task is followed."""
+        return self._known[task.task_id].over if task.task_id in self._known else True
+
+    async def _is_another(self, task: Listed, row: TaskRow) -> bool:
+        """Whether the row is that of an earlier task with the same id: its newest entry is none of this journal."""
+        try:
+            async with aclosing(self._source.journal(task.task_id, after=row.seq - 1)) as entries:
+                same = await anext(entries, None)
+        except (TaskNotFound, NoWorker):
+            raise
+        except EngineError:  # such as a run that the server keeps no more
+            return False
+        return same is None or same.at != row.updated_at
 
     async def _tell(self, done: Round) -> None:
         after = ""

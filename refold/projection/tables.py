@@ -196,6 +196,19 @@ class Projection:
 
         self._within(lambda connection: _put(connection, _TOLD, transition.task_id, transition.number), writes=True)
 
+    def forget(self, task_id: str) -> None:
+        """Delete a task's rows, and what hooks have been told of it: another task has its id now.
+
+        Raises:
+            ProjectionUnavailable: The database does not answer.
+        """
+
+        def write(connection: Connection) -> None:
+            for table in (TRANSITIONS, TASKS, _MADE, _TOLD):
+                connection.execute(delete(table).where(table.c.task_id == task_id))
+
+        self._within(write, writes=True)
+
     def clear(self) -> None:
         """Empty the two tables, to make them anew. What hooks have been told of stays told.
 

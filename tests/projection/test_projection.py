@@ -330,7 +330,34 @@ def test_a_deleted_task_is_kept_in_mind_no_longer(file: Path) -> None:
     now, deleted = 2 * ALL_S, False
     asyncio.run(projector.once())
 
-    assert source.read == ["t", "t"]
+    assert source.read == ["t", "t", "t"], "once more, to see whether it is the same task"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("answered", [False, True])
+def test_an_id_that_is_used_again_is_another_task(file: Path, tmp_path: Path, restarted: bool, answered: bool) -> None:
+    """
+    A task was purged, and its id names a new one: the tables have the new one, as if made anew, and hooks hear of it.
+    """
+    earlier, later = engine_with("t"), engine_with()
+    answer(earlier, "t")
+    later.clock.advance(3600)
+    asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
+    if answered:
+        answer(later, "t")
+    heard: list[int] = []
+    source = Counted(earlier)
+    projection, other = Projection(str(file)), Projection(str(tmp_path / "other.db"))
+    projector = Projector(source, projection, [lambda one: heard.append(one.number)])
+    asyncio.run(projector.once())
+    before, source.engine = len(heard), later
+    if restarted:
+        projector = Projector(source, projection, [lambda one: heard.append(one.number)])
+    asyncio.run(projector.once())
+    asyncio.run(Projector(later, other).once())
+
+    assert [*projection.dump()] == [*other.dump()]
+    assert heard[before:] == ([1, 2, 3, 4, 5, 6] if answered else [1, 2])
 
 
 def test_a_quiet_round_lists_little(file: Path) -> None:
