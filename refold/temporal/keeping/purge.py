@@ -185,7 +185,8 @@ class Purge:
             return [], self._stays(
                 task_id, f"it is a part of {description.parent_id!r}, which is open and may ask for it"
             )
-        parts = await self._ids(f"WorkflowId STARTS_WITH {search.quoted(task_id + '/')}")
+        listed = await self._listed(f"WorkflowId STARTS_WITH {search.quoted(task_id + '/')}")
+        parts = list(dict.fromkeys(id for id, _ in listed))
         for part in parts:
             if await self._is_open(part):
                 return [], self._stays(task_id, f"its part {part!r} is open; `refold cancel {quote(part)}` ends it")
@@ -212,12 +213,14 @@ class Purge:
             runs = []  # a part that the index still lists
         ended = _Ended(task_id=task_id, of=of, runs=runs, webhooks=[])
         prefix = webhook_id(task_id, "")
-        for id in await self._ids(f"WorkflowType = '{WEBHOOK}' AND WorkflowId STARTS_WITH {search.quoted(prefix)}"):
+        # One that was set again has several runs, each with the receiver's secrets.
+        listed = await self._listed(f"WorkflowType = '{WEBHOOK}' AND WorkflowId STARTS_WITH {search.quoted(prefix)}")
+        for id in dict.fromkeys(id for id, _ in listed):
             if await self._is_open(id):
                 why = "it still delivers updates; it ends when the last one is accepted, or is removed"
                 ended.left.append(Left(what=f"webhook {id}", where=self.server, why=why))
             else:
-                ended.webhooks.append((id, ""))
+                ended.webhooks += [one for one in listed if one[0] == id]
         for run_id in runs:
             refers = await references_of(self.client, task_id, run_id)
             ended.refers.own |= refers.own
@@ -227,9 +230,10 @@ class Purge:
             ended.refers.locked = ended.refers.locked or refers.locked
         return ended
 
-    async def _ids(self, query: str) -> list[str]:
+    async def _listed(self, query: str) -> list[tuple[str, str]]:
+        """The runs of workflows, by their ids."""
         try:
-            return list(dict.fromkeys([one.id async for one in self.client.list_workflows(query)]))
+            return [(one.id, one.run_id) async for one in self.client.list_workflows(query)]
         except RPCError as error:
             raise server_refused(error, "list tasks") from None
 
@@ -260,7 +264,7 @@ class Purge:
     # --- deletion
 
     async def _purge(self, one: _Ended, purged: set[str], used: dict[str, str], since: float, *, dry: bool) -> Purged:
-        deleted = {"runs": len(one.runs), "webhooks": len(one.webhooks)}
+        deleted = {"runs": len(one.runs), "webhooks": len({id for id, _ in one.webhooks})}
         deleted["values"], later = await self._values(one, used, since, dry=dry)
         if later:
             return Purged(task_id=one.task_id, gone=False, left=tuple(one.left))
