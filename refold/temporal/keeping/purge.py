@@ -19,6 +19,7 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from refold.core.lifecycle import TaskState
 from refold.core.values import Value, lean
 from refold.engine import EngineError, TaskFilter, TaskNotFound
 from refold.temporal.client import lineage, search
@@ -181,10 +182,8 @@ class Purge:
         description = await self.connection.describe(task_id)
         if description.status is WorkflowExecutionStatus.RUNNING:
             return [], self._stays(task_id, f"it is open; `refold cancel {quote(task_id)}` ends it")
-        if description.parent_id is not None and await self._is_open(description.parent_id):
-            return [], self._stays(
-                task_id, f"it is a part of {description.parent_id!r}, which is open and may ask for it"
-            )
+        if description.parent_id is not None and (why := await self._needed_by(description.parent_id)):
+            return [], self._stays(task_id, f"it is a part of {description.parent_id!r}, which {why}")
         listed = await self._listed(f"WorkflowId STARTS_WITH {search.quoted(task_id + '/')}")
         parts = list(dict.fromkeys(id for id, _ in listed))
         for part in parts:
@@ -197,6 +196,18 @@ class Purge:
             why = f"which stored values belong to it cannot be read here: {locked}. Without the key, {way_out}"
             return [], self._stays(task_id, why)
         return found, None
+
+    async def _needed_by(self, task_id: str) -> str:
+        """Why a task needs its part; empty if it does not."""
+        try:
+            description = await self.connection.describe(task_id)
+        except TaskNotFound:
+            return ""
+        if description.status is WorkflowExecutionStatus.RUNNING:
+            return "is open and may ask for it"
+        if search.as_shown(description)[0] is TaskState.FAILED:
+            return "did not complete: its recovery would repeat what the part did; purge that one, too"
+        return ""
 
     async def _recovers(self, description: WorkflowExecutionDescription) -> str:
         origin = await description.memo_value(lineage.ORIGIN_MEMO, None)

@@ -137,6 +137,23 @@ async def test_an_open_task_is_refused(engine: TemporalEngine, purge: Purge) -> 
         await purged(purge, "none")
 
 
+async def test_a_part_of_a_task_that_failed_is_purged_with_it(engine: TemporalEngine, purge: Purge) -> None:
+    """
+    Without the part, a recovery of the task would begin it anew and repeat its effects.
+    """
+    task_id = new("sends")
+    await engine.start("sends", text("Ada"), task_id=task_id)
+    part = await part_of(engine, task_id)
+    await engine.cancel(task_id)
+    await views.closed(engine.connection, task_id)
+
+    [stays] = (await purged(purge, part)).values()
+
+    assert not stays.gone
+    assert stays.left[0].why.startswith(f"it is a part of {task_id!r}, which did not complete: its recovery")
+    assert all(one.gone for one in (await purged(purge, part, task_id)).values())
+
+
 async def test_a_task_that_recovers_another_is_purged_with_that_one(engine: TemporalEngine, purge: Purge) -> None:
     """
     Until then, whoever recovers the failed task again hears of it.
