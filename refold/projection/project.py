@@ -26,6 +26,7 @@ from typing import Protocol
 
 import structlog
 
+from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.engine import EngineError, Listed, NoWorker, Place, TaskFilter, TaskNotFound
 from refold.projection.rows import TaskRow, Transition
@@ -209,7 +210,7 @@ class Projector:
                 found = Found.NEW
         except TaskNotFound:
             return Found.GONE  # it was deleted in between
-        except (EngineError, Emptied) as error:
+        except (EngineError, InputRejected, Emptied) as error:
             done.unread[task.task_id] = str(error)
             return Found.UNREAD
         finally:

@@ -18,10 +18,10 @@ import pytest
 
 from refold import Content, Ctx, TaskState, flow_skill, step
 from refold import Transition as Step
-from refold.core.errors import DefinitionError
+from refold.core.errors import DefinitionError, InputRejected, RefoldError
 from refold.core.events import DependencyResolved
 from refold.core.fold.journal import Entry
-from refold.engine import EngineError, Listed, NoWorker, Place, TaskFilter, TaskNotFound
+from refold.engine import Listed, NoWorker, Place, TaskFilter, TaskNotFound
 from refold.projection import Projection, ProjectionUnavailable, Projector, Transition
 from refold.projection.project import ALL_S, LATE_S, QUIET_S
 from refold.projection.tables import Emptied
@@ -275,13 +275,14 @@ def test_a_round_reads_what_has_changed(file: Path) -> None:
     assert looks == [2.0, 6.0, 14.0, 30.0, 62.0, 126.0, 254.0, 510.0, 1022.0, 1622.0]
 
 
-def test_what_cannot_be_read_is_tried_again_and_what_is_gone_is_not(file: Path) -> None:
+@pytest.mark.parametrize("trouble", [NoWorker("nobody answers"), InputRejected("nobody answers")])
+def test_what_cannot_be_read_is_tried_again_and_what_is_gone_is_not(file: Path, trouble: RefoldError) -> None:
     """
-    A journal without a worker is asked for ever less often, once a minute in the end; a task that was deleted while it
-    was listed is forgotten. Neither keeps the others from being written.
+    A journal without a worker, or that its worker refuses, is asked for ever less often, once a minute in the end; a
+    task that was deleted while it was listed is forgotten. Neither keeps the others from being written.
     """
     engine, now = engine_with("deaf", "gone", "there"), 0.0
-    away: dict[str, EngineError] = {"deaf": NoWorker("nobody answers"), "gone": TaskNotFound("gone")}
+    away: dict[str, RefoldError] = {"deaf": trouble, "gone": TaskNotFound("gone")}
 
     class Troubled(Counted):
         async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
