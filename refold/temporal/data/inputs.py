@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadConverter
+from temporalio.exceptions import FailureError
 
 from refold.conversation import LlmOutcome
 from refold.core.chat import Reply
@@ -28,6 +29,7 @@ from refold.core.events import ChildAsked, DependencyResolved, UserMessage
 from refold.core.fold.snapshot import Snapshot
 from refold.core.schema import problems
 from refold.core.values import Value, shortened, unreadable
+from refold.engine import StorageError
 from refold.formats import NewerFormat, current
 from refold.temporal.data.absent import NOW, SURE, WHY
 from refold.temporal.data.wire import START, PartEnded, TaskResult, TaskStart, Verdict
@@ -99,6 +101,14 @@ class AnotherRelease(Exception):
     """Newer code started or saved a task, refold's or its skill's: a worker with that code can go on with it."""
 
 
+class QuestionAbsent(StorageError, FailureError):
+    """What a query asks cannot be got here.
+
+    Its message stays readable where others are encrypted: whoever asks may lack the key, too. It is a `FailureError`,
+    since the SDK would put words of its own in place of another error's.
+    """
+
+
 class TaskPayloadConverter(PayloadConverter):
     """A converter for the workflows of tasks: an input without a type, or a result, that cannot be read is `Unread`."""
 
@@ -112,6 +122,9 @@ class TaskPayloadConverter(PayloadConverter):
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """See the SDK."""
         if type_hints is not None and not RESULTS.issuperset(type_hints):
+            absent = [payload.metadata[NOW].decode() for payload in payloads if NOW in payload.metadata]
+            if absent and _asks():
+                raise QuestionAbsent(f"what was asked cannot be read: {absent[0]}")
             return self.inner.from_payloads(payloads, type_hints)
         return [_judgeable(payload, self._read(payload, type_hints)) for payload in payloads]
 
@@ -134,10 +147,15 @@ def _judgeable(payload: Payload, value: Any) -> Any:
         return value
     why, size = payload.metadata[WHY].decode(), len(payload.data)
     if NOW not in payload.metadata:
-        if workflow.in_workflow() and workflow.unsafe.is_read_only():
+        if _asks():
             return value  # a query's, of which history holds nothing
         return Got(value, why, size)
     return Absent(why, size, payload.metadata[NOW].decode(), SURE in payload.metadata)
+
+
+def _asks() -> bool:
+    """Whether a query is read."""
+    return workflow.in_workflow() and workflow.unsafe.is_read_only()
 
 
 def for_tasks(factory: Callable[[], PayloadConverter]) -> Callable[[], PayloadConverter]:

@@ -17,7 +17,7 @@ from temporalio.converter import PayloadCodec
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from refold import Status
+from refold import InputRejected, Status
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data import absent
@@ -244,6 +244,20 @@ async def test_a_key_that_nobody_has(site: Site, monkeypatch: pytest.MonkeyPatch
     async with site.worker(Encryption(KEYS)):
         assert await journal(site.engine, view.task_id) == refused
         assert (await site.engine.look(view.task_id)).note == ""
+        await site.engine.cancel(view.task_id)
+
+
+async def test_a_question_by_a_key_that_no_worker_has(site: Site) -> None:
+    """
+    Whoever asks with a key before the workers have it is told which one is missing.
+    """
+    config: dict[str, Any] = {**site.client.config(), "plugins": []}
+    config["data_converter"] = data_converter(site.storage, Encryption(dict(reversed(KEYS.items()))))
+    early = TemporalEngine(Client(**config), site.engine.task_queue, patience=PATIENT)
+    async with site.worker(Encryption({"here": KEYS["here"]})):
+        view = await site.waiting()
+        with pytest.raises(InputRejected, match="encrypted by the key 'other', which is not here"):
+            await journal(early, view.task_id)
         await site.engine.cancel(view.task_id)
 
 
