@@ -23,7 +23,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from refold.engine import CodecError
-from refold.temporal.data.codec import KEY_ID, KeyMissing, named_key
+from refold.temporal.data.codec import KEY_ID, UNLIKE, KeyMissing, named_key
 
 KEYS_ENV = "REFOLD_ENCRYPTION_KEYS"
 FILE_ENV = "REFOLD_ENCRYPTION_KEYS_FILE"
@@ -89,7 +89,7 @@ class Encryption(PayloadCodec):
         except (InvalidTag, ValueError, DecodeError):
             # Anybody can send bytes that say so of themselves. Under an encoding that nobody reads they are refused as
             # any other input that cannot be read; an error would fail the workflow task, again and again.
-            unread = f"encrypted, but not by the key {key!r}"
+            unread = f"{UNLIKE} {key!r}"
             return Payload(metadata={"encoding": unread.encode()}, data=payload.data)
 
 

@@ -29,6 +29,9 @@ ENV = "REFOLD_CODEC"
 KEY_ID = "encryption-key-id"
 """The metadata that names the key of an encrypted payload, as in Temporal's own samples."""
 
+UNLIKE = "encrypted, but not by the key"
+"""What the encoding begins with of a value that is not what the key of its name encrypted."""
+
 
 class KeyMissing(CodecError):
     """A value is encrypted by a key that this process does not have.

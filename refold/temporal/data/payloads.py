@@ -54,7 +54,7 @@ from refold.core.values import shortened
 from refold.engine import CodecError, PayloadTooLarge, StorageError
 from refold.formats import FORMAT, current
 from refold.temporal.data.codec import ENV as CODEC_ENV
-from refold.temporal.data.codec import KeyMissing, codec_from_env, fit, named_key
+from refold.temporal.data.codec import UNLIKE, KeyMissing, codec_from_env, fit, named_key
 from refold.temporal.data.storage import (
     ENV,
     VALUE_KEY,
@@ -241,6 +241,16 @@ class RefoldPayloadConverter(PydanticPayloadConverter):
         # The SDK creates an instance for each value that external storage might take, so instances share converters.
         # In the sandbox types are imported again for each task, so their adapters must not be shared.
         self.converters = {**_OTHERS, _JSON: _JsonConverter()} if workflow.unsafe.in_sandbox() else _CONVERTERS
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        try:
+            return super().from_payloads(payloads, type_hints)
+        except KeyError:  # of the encodings, one is unknown
+            for payload in payloads:
+                if (encoding := payload.metadata.get("encoding", b"").decode(errors="replace")).startswith(UNLIKE):
+                    way_out = "here and where the value was written, this id stands for different keys"
+                    raise CodecError(f"a value is {encoding}: {way_out}; set the same ones") from None
+            raise
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
         payloads: list[Payload] = []

@@ -310,6 +310,16 @@ async def test_keys_are_rotated(folder: Folder) -> None:
         await before.decode([now], [str])
 
 
+async def test_two_keys_of_one_id_are_told_apart(folder: Folder) -> None:
+    """
+    As where each shell has made a key of its own by the command of the documentation.
+    """
+    payloads = await data_converter(folder, ring(k=OLD)).encode([SECRET])
+
+    with pytest.raises(CodecError, match=r"not by the key 'k': .* this id stands for different keys"):
+        await data_converter(folder, ring(k=NEW)).decode(payloads, [str])
+
+
 @pytest.mark.parametrize("value", [LARGE, Stored[str](value=LARGE)], ids=["value", "part"])
 async def test_a_value_that_is_sent_again_is_under_the_new_key(folder: Folder, value: str | Stored[str]) -> None:
     """
