@@ -132,22 +132,28 @@ class Purge:
         except RPCError as error:
             raise server_refused(error, "list tasks") from None
 
-    async def run(self, task_ids: Iterable[str], *, dry: bool) -> AsyncIterator[Purged]:
+    async def run(self, task_ids: Iterable[str], *, dry: bool, listed: bool = False) -> AsyncIterator[Purged]:
         """Purge tasks with their parts, one after another.
 
         Args:
             task_ids: The tasks.
             dry: Delete nothing, and report what would be.
+            listed: They were found by the index, which may still list tasks that are gone: these are left out.
 
         Raises:
-            TaskNotFound: There is no such task; nothing is deleted.
+            TaskNotFound: There is no such task, and it was not `listed`; nothing is deleted.
             EngineError: The server refuses, or does not answer; those reported so far are gone.
         """
         todo, stays = list[_Ended](), list[Purged]()
         for task_id in sorted(dict.fromkeys(task_ids), key=len):  # its parts and what recovers it have longer ids
             if any(one.task_id == task_id for one in todo):
                 continue
-            found, why = await self._ended(task_id)
+            try:
+                found, why = await self._ended(task_id)
+            except TaskNotFound:
+                if not listed:
+                    raise
+                continue
             todo += found
             stays += [] if why is None else [Purged(task_id=task_id, gone=False, left=(why,))]
         for report in stays:

@@ -312,6 +312,9 @@ async def test_an_owners_tasks_by_age(engine: TemporalEngine, purge: Purge) -> N
         await a_moment()
     done = await purged(purge, *found)
     assert {id: one.gone for id, one in done.items()} == {ended: True, open_: False}
+    assert await gone(engine, ended)
+    late = [one.task_id async for one in purge.run(found, dry=False, listed=True)]  # as a lagging index lists them
+    assert late == [open_]
     await engine.cancel(open_)
 
 
