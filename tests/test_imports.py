@@ -45,7 +45,9 @@ MAY_IMPORT = {
     "projection": {"projection", "engine", "core"},
     "digests": {"core"},
     "deciding": {"core"},
-    "export": {"export", "lineage", "testing", "digests", "divergence", "formats", "record", "engine", "core"},
+    "export": {
+        *("export", "callbacks", "lineage", "testing", "digests", "divergence", "formats", "record", "engine", "core"),
+    },
     "evals": {"evals", "export", "junit", "testing", "record", "engine", "core"},
     "divergence": {"differences", "digests", "record", "conversation", "core"},
     "engine": {"record", "cost", "core"},

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
+from refold.callbacks.address import without_addresses
 from refold.core.content import Part
 
 M = TypeVar("M", bound=BaseModel)
@@ -43,6 +44,8 @@ def redacted(value: M) -> M:
         given = getattr(value, name)
         kind = repr(field.annotation)
         if "Literal" in kind or name == "expect" or (name in KEPT and not isinstance(given, BaseModel | dict)):
+            if type(given) is str:  # the slot of a call to a callback has the address
+                changes[name] = without_addresses(given)
             continue
         if name == "approvers":
             changes[name] = _people(given)

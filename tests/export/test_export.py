@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold import Content, Ctx, GatePolicy, InputRejected, Status, TaskState, Transition, UserMessage, flow_skill, step
+from refold.callbacks.address import token_of
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live
 from refold.core.events import ReminderDue
@@ -27,8 +28,11 @@ from refold.export.differs import CodeDiffers, refolded
 from refold.export.layout import Line, sealed
 from refold.export.write import Source, Wanted
 from refold.testing import FakeEngine, histories
+from refold.testing.callbacks import SETTINGS
 from refold.testing.strategies import Happening, first_of
 from tests.export.skills import FIRED, Buys, Order, Sends, bought, engine
+from tests.temporal import callback_skills
+from tests.temporal.callback_skills import Checkout, LateCheckout
 from workflows.research_loop import ResearchLoop
 
 
@@ -213,6 +217,25 @@ class PaysLarge:
         policy = GatePolicy(needed=2, approvers=("ada", "bob"))
         await ctx.approve("pay", content, policy=policy)
         return ctx.complete("Paid.")
+
+
+@pytest.mark.parametrize("skill", ["checkout", "late_checkout"])
+async def test_a_redacted_export_has_no_address_of_a_callback(skill: str) -> None:
+    """
+    Neither what a task was given nor what came to it, also before it asked; the file can be read.
+    """
+    at = FakeEngine([Checkout, LateCheckout], tools=callback_skills.TOOLS)
+    await at.start(skill, Content.from_text("go"), task_id="t1")
+    token = token_of(callback_skills.handed["t1"])
+    called = SETTINGS.read(token)
+    paid = Content.from_data({"amount_cents": 5})
+    await at.send("t1", paid, slot=called.slot, delivery_id=called.delivery_id, sender="callback", early=True)
+
+    lines = await lines_of(at, redact=True)
+
+    assert token.encode() in b"".join(await lines_of(at))
+    assert token.encode() not in b"".join(lines)
+    assert read_export(lines)[0].entries[-1].seq == (await at.look("t1")).seq
 
 
 async def test_a_gate_that_two_people_must_grant_can_be_redacted_and_read() -> None:
