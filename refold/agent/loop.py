@@ -188,7 +188,10 @@ class AnyLoop:
             results = refusals(calls, canceled(before.cancel, "Tools were canceled."))
         else:
             self._tell(ctx, state, f"calling {', '.join(call.name for call in calls)}")
-            results = await step.invoke(ToolsTurn(ctx=ctx, state=state, calls=calls))
+            own = _told_apart(calls)
+            ids = {one.id: call.id for one, call in zip(own, calls, strict=True)}
+            came = await step.invoke(ToolsTurn(ctx=ctx, state=state, calls=own))
+            results = tuple(one.model_copy(update={"id": ids.get(one.id, one.id)}) for one in came)
         await hooks.fire(AfterTools(ctx, state, results=results))
         return results
 
@@ -236,6 +239,16 @@ def refuse_calls(state: AgentState, reply: Reply) -> None:
     if not reply.text and reply.value is None:
         raise NoAnswer(state.cycle)
     state.unsaid = [*state.unsaid, *refusals(reply.tool_calls, ANSWER_DUE)]
+
+
+def _told_apart(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """The calls, each with an id of its own: some models give several calls of a reply the same id."""
+    ids = [call.id for call in calls]
+    repeated = [ids.index(id) < place for place, id in enumerate(ids)]
+    return tuple(
+        call.model_copy(update={"id": f"{call.id}~{place}"}) if again else call
+        for place, (call, again) in enumerate(zip(calls, repeated, strict=True))
+    )
 
 
 def _agree(turn: ModelTurn, reply: Reply) -> None:

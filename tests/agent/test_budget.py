@@ -9,7 +9,7 @@ import pytest
 
 from refold import DefinitionError
 from refold.agent import Budget, Concurrent
-from refold.core.chat import Reply, ToolCall, Usage, UserSaid
+from refold.core.chat import Reply, ToolCall, ToolReturn, Usage, UserSaid
 from refold.core.commands import AskApproval, CallChat, CallTool
 from refold.core.retry_policy import Failure
 from refold.cost import OWNER_DAY, OWNER_DAY_SPENT, RATE
@@ -86,6 +86,18 @@ def test_calls_beyond_a_budget_are_refused_and_answered() -> None:
     assert story.said == ("One is 100.",)
     assert [failed for _, _, failed in results(story)] == [False, True, True]
     assert "answer with what you have" in str(results(story)[2][1])
+
+
+def test_calls_with_one_id_are_two_calls_to_a_budget() -> None:
+    """
+    Some models give the calls of a reply the same id; the second is over the budget all the same.
+    """
+    agent = shop(middleware=[Budget(tool_calls=1, when_spent="answer")], orchestrator=Concurrent())
+    twins = [ToolCall(id="1", name="price", args={"item": item}) for item in ("tea", "coffee")]
+    story = play(agent, "go", answers={"model": [twins, "One is 300."]}, tools=TOOLS)
+
+    assert [failed for _, _, failed in results(story)] == [False, True]
+    assert {one.id for one in story.snapshot.threads["main"].said if isinstance(one, ToolReturn)} == {"1"}
 
 
 def test_two_budgets_ask_for_one_last_answer() -> None:
