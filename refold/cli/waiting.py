@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated
 
 import typer
@@ -37,11 +37,12 @@ async def settled(call: Call, engine: Engine, task_id: str, *, after: int) -> Ta
     story = None if call.out.json else Story(Output(json=False, talk=True))
     try:
         while True:
-            async for news in patiently(call, engine, task_id, after=after):
-                if story is not None:
-                    story.tell(news)
-                if isinstance(news, Entry):
-                    after = news.seq
+            async with contextlib.aclosing(patiently(call, engine, task_id, after=after)) as watched:
+                async for news in watched:
+                    if story is not None:
+                        story.tell(news)
+                    if isinstance(news, Entry):
+                        after = news.seq
             with contextlib.suppress(NoWorker):  # gone since; it is waited for again
                 return await engine.look(task_id)
     except asyncio.CancelledError:  # by Ctrl-C
@@ -51,16 +52,22 @@ async def settled(call: Call, engine: Engine, task_id: str, *, after: int) -> Ta
 
 async def patiently(
     call: Call, engine: Engine, task_id: str, *, after: int, follow: bool = False
-) -> AsyncIterator[News]:
-    """Watch a task, and wait where no worker runs: it may be starting just now, or be replaced."""
+) -> AsyncGenerator[News]:
+    """Watch a task, and wait where no worker runs: it may be starting just now, or be replaced.
+
+    Whoever reads closes it: when nobody reads the output any more, the event loop ends, and would close this and the
+    watch within it at the same time, which Python refuses.
+    """
     told = False
     while True:
         try:
-            async for news in explained(call, engine, task_id, engine.watch(task_id, after=after, follow=follow)):
-                yield news
-                if isinstance(news, Entry):
-                    after = news.seq
-                    tell_blocked(call, task_id, news)
+            watch = engine.watch(task_id, after=after, follow=follow)
+            async with contextlib.aclosing(explained(call, engine, task_id, watch)) as watched:
+                async for news in watched:
+                    yield news
+                    if isinstance(news, Entry):
+                        after = news.seq
+                        tell_blocked(call, task_id, news)
             return
         except NoWorker as error:
             if not told:
@@ -69,7 +76,7 @@ async def patiently(
             await asyncio.sleep(ASK_AGAIN_S)
 
 
-async def explained(call: Call, engine: Engine, task_id: str, watched: AsyncGenerator[News]) -> AsyncIterator[News]:
+async def explained(call: Call, engine: Engine, task_id: str, watched: AsyncGenerator[News]) -> AsyncGenerator[News]:
     """What a watch brings. Where nothing comes for a while, the reason that the task knows goes to stderr."""
     told = ""
     coming: asyncio.Future[News] | None = None

@@ -12,9 +12,10 @@ import pytest
 from refold import Content, UserMessage
 from refold.cli import waiting
 from refold.cli.text.output import Output
-from refold.cli.verb import Call
+from refold.cli.verb import Call, Connection
+from refold.cli.verbs import history
 from refold.core.fold.journal import Entry
-from refold.engine import NoWorker
+from refold.engine import Engine, NoWorker
 from refold.testing import FakeEngine
 
 ENTRY = Entry(seq=1, at=datetime(2026, 1, 1, tzinfo=UTC), event=UserMessage(content=Content.from_text("x")))
@@ -47,6 +48,19 @@ class NoNews(FakeEngine):
         yield ENTRY
 
 
+class OneEntry(FakeEngine):
+    """An engine of whose task one entry comes, and which knows whether somebody still watches."""
+
+    watched = True
+
+    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Any]:
+        """See `Engine`."""
+        try:
+            yield ENTRY
+        finally:
+            self.watched = False
+
+
 async def test_a_watch_waits_for_a_worker(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Also one that was killed before its first answer; what is waited for is said once.
@@ -73,3 +87,26 @@ async def test_an_interrupted_wait_says_that_the_task_goes_on(capsys: pytest.Cap
     with pytest.raises(asyncio.CancelledError):
         await waits
     assert capsys.readouterr().err.endswith("interrupted; the task goes on: refold watch T\n")
+
+
+class Unread(Output):
+    """An output whose reader has closed it."""
+
+    def say(self, *lines: object) -> None:
+        """See `Output`."""
+        raise BrokenPipeError
+
+
+async def test_an_output_that_nobody_reads_ends_the_watch() -> None:
+    """
+    `refold watch TASK | head -1`: the watch has ended before the event loop ends, which cannot close both at once.
+    """
+    engine = OneEntry([])
+
+    async def connect(_: Connection) -> Engine:
+        return engine
+
+    with pytest.raises(BrokenPipeError) as error:
+        await history.watch(Call(Unread(json=False), connect=connect), "T")
+    assert error.tb is not None  # what is on its way is not collected as garbage
+    assert not engine.watched

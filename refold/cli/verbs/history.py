@@ -3,6 +3,7 @@ from."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Annotated
@@ -101,8 +102,9 @@ async def watch(
     call.out.reasoning = reasoning
     engine = await call.engine()
     story = Story(call.out)
-    async for news in patiently(call, engine, task_id, after=after, follow=follow):
-        story.tell(news)
+    async with contextlib.aclosing(patiently(call, engine, task_id, after=after, follow=follow)) as watched:
+        async for news in watched:
+            story.tell(news)
     view = await engine.look(task_id)
     for wait in view.waiting_for:
         call.out.note(f"waiting for {wait.slot}: {wait.message}")
