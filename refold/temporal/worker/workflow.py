@@ -166,6 +166,7 @@ class SkillWorkflow(TaskHandlers):
         if (at := self._begins_at()) is not None and self._first is not None:
             self._delay = asyncio.ensure_future(workflow.sleep(at - workflow.now(), summary="the task's start"))
             self._delay.add_done_callback(self._delay_over)
+        canceled = False
         while True:
             self._reconcile()
             try:
@@ -180,12 +181,12 @@ class SkillWorkflow(TaskHandlers):
                     break
                 self._go_on()
             except asyncio.CancelledError:
+                if canceled or (reason := workflow.cancellation_reason()) is None:
+                    raise  # nobody asks twice: the SDK removes the task from its cache, and nothing may wait
+                canceled = True
                 self._over = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
-                    why = self._why_canceled or workflow.cancellation_reason() or ""
-                    request = CancelRequested(reason=shortened(why, REFUSAL_CHARS))
-                    # Without a reason nobody asked: the SDK removes the task from its cache, and nothing may wait.
-                    self._feed(request) if workflow.cancellation_reason() is None else self._bring(request)
+                    self._bring(CancelRequested(reason=shortened(self._why_canceled or reason, REFUSAL_CHARS)))
         if self._error is not None:
             raise self._error
         return await self._end()
