@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from functools import cache, partial
 from typing import Any, Literal
 
@@ -28,6 +27,7 @@ from refold.temporal.replay.divergence import Divergence, of_entries, step_befor
 from refold.temporal.replay.marks import compared
 from refold.temporal.replay.values import clear, data_in, name_of, stored_in
 from refold.temporal.replay.watched import Seen, Watching
+from refold.temporal.worker.logs import quiet
 from refold.temporal.worker.plugin import RefoldPlugin, silently
 from refold.temporal.worker.registry import workflows_of
 from refold.temporal.worker.stalls import HANGS, hangs, tried_again
@@ -163,7 +163,7 @@ class Replays:
 
         replayer = self._replayer()
         converter = replayer.config(active_config=True)["data_converter"]
-        with _quiet():
+        with quiet():
             async with aclosing(fitting()) as given, replayer.workflow_replay_iterator(given) as results:
                 async for result in results:
                     while aside:
@@ -304,15 +304,3 @@ def _journal_in(left: Any) -> Any:
 def _runtime() -> Runtime:
     """The SDK's core, which would write each mismatch to stderr in its own words."""
     return Runtime(telemetry=TelemetryConfig(logging=None))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what the SDK logs of each mismatch, with a stack trace."""
-    logger = logging.getLogger("temporalio")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

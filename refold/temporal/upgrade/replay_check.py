@@ -11,6 +11,7 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import Replayer
 
 from refold.divergence import DIFFERS
+from refold.temporal.worker.logs import quiet
 from refold.temporal.worker.plugin import RefoldPlugin
 from refold.temporal.worker.stalls import HANGS, hangs, tried_again
 
@@ -36,8 +37,9 @@ class ReplayCheck:
 
     async def why_not(self, history: WorkflowHistory) -> str:
         """Why the code at hand does not fit the history of one run of a task, for people; empty if it fits."""
-        result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
-        failure = (await tried_again(self._replayer, result)).replay_failure
+        with quiet():
+            result = await self._replayer.replay_workflow(history, raise_on_replay_failure=False)
+            failure = (await tried_again(self._replayer, result)).replay_failure
         if failure is None:
             return ""
         if hangs(failure):

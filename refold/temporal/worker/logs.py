@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
 
@@ -57,3 +59,15 @@ def _without_error(record: logging.LogRecord) -> bool:
     record.exc_info = record.exc_text = None
     record.msg = _QUOTED.sub(r"\1", str(record.msg))
     return True
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without what the SDK logs of each mismatch of a replay, with a stack trace."""
+    logger = logging.getLogger("temporalio")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -105,7 +105,9 @@ async def test_one_worker_restarted(client: Client, values: Folder) -> None:
     assert (paid["r1 tea"], paid["r2 tea"]) == (1, 1)
 
 
-async def test_sealed_by_old_code_before_a_deploy(client: Client, values: Folder) -> None:
+async def test_sealed_by_old_code_before_a_deploy(
+    client: Client, values: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
     """
     New code that does not fit is named by a dry run. Sealed with the old code, a task meets the new code as data; one
     that is in the middle of a changed step cannot, and is told so before.
@@ -132,6 +134,7 @@ async def test_sealed_by_old_code_before_a_deploy(client: Client, values: Folder
     assert again[passes].why == "nothing has happened to it since it was sealed"
     assert [fits[id].outcome for id in ids] == [Outcome.WOULD_MOVE, Outcome.CANNOT]
     assert "step 'begin' asked for tool:pay" in fits[asks].why
+    assert "Failed activation" not in caplog.text, "a check says what it found, and no more"
     assert done.messages[-1].text == "on, then"
 
 
