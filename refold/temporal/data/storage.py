@@ -411,6 +411,8 @@ class Bucket:
     async def check(self) -> None:
         async with self._client() as client:
             await client.put_object(bucket=self.name, key=self._object("check"), data=b"")
+            # Who may not list S3's objects is refused where one is missing, and each new value is looked for.
+            await client.object_written_at(bucket=self.name, key=self._object("missing"))
 
     async def put(self, key: str, data: bytes) -> None:
         at = {"bucket": self.name, "key": self._object(key)}

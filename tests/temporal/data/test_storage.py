@@ -295,6 +295,14 @@ async def test_a_bucket_says_what_it_lacks() -> None:
         await Bucket("s3://files", "files", "", LockedShelf().connect).put(KEY, DATA)
 
 
+async def test_a_worker_that_may_write_and_not_look_does_not_start() -> None:
+    """
+    S3 answers 403 for an object that is missing to who may not list objects: no new value could be written.
+    """
+    with pytest.raises(StorageUnusable, match=r"s3://files.*PermissionError"):
+        await Bucket("s3://files", "files", "", LockedShelf().connect).check()
+
+
 # --- the driver
 
 
