@@ -5,6 +5,7 @@
 | 2xx                                             | the update is delivered                                 |
 | 410 Gone                                        | the receiver wants no more updates: the webhook ends    |
 | anything else, a timeout, a refused address     | retry, after the answer's Retry-After if it has one     |
+| none, since the webhook has changed meanwhile   | nothing was sent; ask what it is now                    |
 
 Redirects are not followed: only the address that was checked is called.
 
@@ -24,7 +25,7 @@ import binascii
 import contextlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -75,7 +76,7 @@ class Answer:
         wait_s: The receiver's Retry-After, in seconds; None without one.
     """
 
-    kind: Literal["taken", "gone", "later"]
+    kind: Literal["taken", "gone", "later", "changed"]
     why: str = ""
     wait_s: float | None = None
 
@@ -135,19 +136,27 @@ class Poster:
             )
         await self.screen.check(webhook.url)
 
-    async def post(self, webhook: Webhook, *, id: str, body: bytes) -> Answer:
+    async def post(
+        self, webhook: Webhook, *, id: str, body: bytes, wanted: Callable[[], Awaitable[bool]] | None = None
+    ) -> Answer:
         """Post one update.
 
         Args:
             webhook: The receiver's address and authentication.
             id: The update's id; ASCII, the same on every attempt.
             body: The update as JSON.
+            wanted: Whether it is to be posted still; asked where other posts to the host had to end first, which may
+                take minutes.
         """
         host = _host(webhook)
         turn = self._turns.setdefault(host, asyncio.Semaphore(AT_ONCE_PER_HOST))
+        waits = turn.locked()
         try:
-            async with turn, asyncio.timeout(PATIENCE_S):
-                status, headers = await self._post(webhook, self._headers(webhook, id, body), body)
+            async with turn:
+                if waits and wanted is not None and not await wanted():
+                    return Answer(kind="changed")
+                async with asyncio.timeout(PATIENCE_S):
+                    status, headers = await self._post(webhook, self._headers(webhook, id, body), body)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, AddressRefused) as error:
             return Answer(kind="later", why=_why(error, webhook))
         said = f"{host} answered {phrase(status)}"

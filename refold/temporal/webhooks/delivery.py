@@ -17,6 +17,7 @@ import contextlib
 import random
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from urllib.parse import quote
 
 from temporalio import activity, workflow
@@ -252,7 +253,9 @@ class _Round:
             if webhook != tried:  # a changed webhook gets a new day of retries
                 wait_s, tried = FIRST_WAIT_S, webhook
                 self._came_to(Progress(cursor=self.progress.cursor))
-            answer = await self._poster.post(webhook, id=id, body=update.body)
+            answer = await self._poster.post(webhook, id=id, body=update.body, wanted=partial(self._is, webhook))
+            if answer.kind == "changed":
+                continue
             if answer.kind == "taken":
                 count(metrics.WEBHOOKS, "accepted")
                 return _TAKEN
@@ -288,6 +291,9 @@ class _Round:
             if await self._current() != webhook:
                 return
         await asyncio.sleep(seconds)
+
+    async def _is(self, webhook: Webhook) -> bool:
+        return await self._current() == webhook
 
     async def _current(self) -> Webhook | None:
         return await self._workflow.query(WebhookDelivery.webhook, rpc_timeout=UPDATE_PATIENCE)

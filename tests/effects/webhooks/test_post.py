@@ -185,6 +185,27 @@ async def test_a_host_that_never_answers_leaves_room_for_others(
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+async def test_a_webhook_that_changed_while_its_post_waited_gets_none(
+    poster: Poster, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    """
+    Posts to a slow host wait for one another, perhaps for minutes; a webhook may be deleted in that time.
+    """
+    monkeypatch.setattr(webhooks, "AT_ONCE_PER_HOST", 1)
+
+    async def still() -> bool:
+        return wanted
+
+    with Receiver() as receiver:
+        hook = Webhook(id="w", url=receiver.url)
+        posts = [poster.post(hook, id=f"t/{n}", body=BODY, wanted=still) for n in range(2)]
+        answers = await asyncio.gather(*posts)
+
+    assert [answer.kind for answer in answers] == ["taken", "taken" if wanted else "changed"]
+    assert len(receiver.posts) == 1 + wanted
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
