@@ -139,6 +139,9 @@ class Storage(Protocol):
             StorageUnusable: Nobody can tell.
         """
 
+    async def may_have_held(self, key: str) -> bool:
+        """Whether a value that is missing may have been here, and have been removed; False if it certainly was not."""
+
     async def remove(self, key: str, *, unused_since: float | None) -> str:
         """Remove the value under a key, if there is one.
 
@@ -248,6 +251,9 @@ class Folder:
 
     async def used(self, key: str, *, since: float) -> bool:
         return await asyncio.to_thread(self._used, key, since)
+
+    async def may_have_held(self, key: str) -> bool:
+        return await asyncio.to_thread(self._path(key).parent.is_dir)  # it stays when a value is removed
 
     async def remove(self, key: str, *, unused_since: float | None) -> str:
         return await asyncio.to_thread(self._remove, key, unused_since)
@@ -435,6 +441,9 @@ class Bucket:
     async def used(self, key: str, *, since: float) -> bool:
         return False
 
+    async def may_have_held(self, key: str) -> bool:
+        return True
+
     async def remove(self, key: str, *, unused_since: float | None) -> str:
         return "refold deletes no objects of buckets; delete it there, or let a lifecycle rule do so"
 
@@ -554,6 +563,9 @@ class Off:
         raise ValueMissing(key, self.place)
 
     async def used(self, key: str, *, since: float) -> bool:
+        return False
+
+    async def may_have_held(self, key: str) -> bool:
         return False
 
     async def remove(self, key: str, *, unused_since: float | None) -> str:

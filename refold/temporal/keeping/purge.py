@@ -26,6 +26,7 @@ from refold.temporal.client import lineage, search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
 from refold.temporal.data.payloads import PartsCodec
+from refold.temporal.data.storage import ENV as STORAGE_ENV
 from refold.temporal.data.storage import WRITTEN_LATELY, Storage
 from refold.temporal.keeping.references import References, references_of, used_elsewhere
 from refold.temporal.keeping.runs import runs_of
@@ -197,10 +198,15 @@ class Purge:
                 return [], self._stays(task_id, f"its part {part!r} is open; `refold cancel {quote(part)}` ends it")
         found = [await self._collected(one, task_id) for one in (*sorted(parts, key=len, reverse=True), task_id)]
         found[-1].recovers = await self._recovers(description)
+        way_out = f"`temporal workflow delete --workflow-id {quote(task_id)}` deletes the history alone"
         if locked := next((one.refers.locked for one in found if one.refers.locked), ""):
-            way_out = f"`temporal workflow delete --workflow-id {quote(task_id)}` deletes the history alone"
             why = f"which stored values belong to it cannot be read here: {locked}. Without the key, {way_out}"
             return [], self._stays(task_id, why)
+        for key in sorted({key for one in found for key in one.refers.missing}):
+            # One that may have been here was deleted by a purge that was interrupted.
+            if not await self.storage.may_have_held(key):
+                why = f"its value {key} was never in {self.storage.place}; set {STORAGE_ENV} as it is for the workers"
+                return [], self._stays(task_id, f"{why}. If the value is lost, {way_out}")
         return found, None
 
     async def _needed_by(self, task_id: str) -> str:
@@ -243,6 +249,7 @@ class Purge:
             ended.refers.own |= refers.own
             ended.refers.holders |= refers.holders
             ended.refers.shared |= refers.shared
+            ended.refers.missing |= refers.missing
             ended.refers.unread |= refers.unread
             ended.refers.locked = ended.refers.locked or refers.locked
         return ended

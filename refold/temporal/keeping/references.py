@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from pydantic_core import from_json
 from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -25,6 +26,11 @@ from refold.temporal.keeping.runs import history_of, payloads_in, plain
 
 _PART = re.compile(rb'"sha256":\s*"([0-9a-f]{64})",\s*"size":')
 
+_ENDS = (
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+)  # fmt: skip
+
 
 @dataclass(slots=True)
 class References:
@@ -34,6 +40,7 @@ class References:
         own: Values that only this task can have.
         holders: Values that name own values, and so belong to this task alone: own values are found through them.
         shared: Values that another task may have, too.
+        missing: Values that are not in this process's storage.
         unread: Values that cannot be read here, with the reason.
         locked: Why this process cannot decrypt what the history holds; empty if it can.
     """
@@ -41,6 +48,7 @@ class References:
     own: set[str] = field(default_factory=set)
     holders: set[str] = field(default_factory=set)
     shared: set[str] = field(default_factory=set)
+    missing: set[str] = field(default_factory=set)
     unread: dict[str, str] = field(default_factory=dict)
     locked: str = ""
 
@@ -52,8 +60,11 @@ async def references_of(client: Client, task_id: str, run_id: str) -> References
     async for event in history_of(client, task_id, run_id):
         for payload in payloads_in(event):
             claim = reference_in(payload)
-            parts = {key for key in await _parts_in(client, payload, found) if await _is_of(codec, key, task_id)}
+            named = await _parts_in(client, payload, found)
+            parts = {key for key in named if await _is_of(codec, key, task_id)}
             found.own |= parts
+            if event.event_type in _ENDS and not parts:
+                found.missing |= named  # what a run ends with names its journal
             if claim is not None:
                 (found.holders if parts else found.shared).add(claim.claim_data["sha256"])
     return found
@@ -62,8 +73,9 @@ async def references_of(client: Client, task_id: str, run_id: str) -> References
 async def _parts_in(client: Client, payload: Payload, found: References) -> set[str]:
     try:
         data = (await plain(payload, client.data_converter)).data
-    except ValueMissing:
-        return set()  # deleted by a purge that was interrupted
+    except ValueMissing as error:
+        found.missing.add(error.key)
+        return set()
     except CodecError as error:
         found.locked = str(error)
         return set()

@@ -93,6 +93,10 @@ class ReadOnly:
         """See `Storage`. This storage removes nothing."""
         return False
 
+    async def may_have_held(self, key: str) -> bool:
+        """See `Storage`."""
+        return await self._inner.may_have_held(key)
+
     async def remove(self, key: str, *, unused_since: float | None) -> str:
         """See `Storage`. Removes nothing."""
         return "this storage is only read"

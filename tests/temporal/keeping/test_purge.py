@@ -23,7 +23,8 @@ from refold.effects.ledger.store import Store, store_of
 from refold.engine import TaskNotFound
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.client import views
-from refold.temporal.data.storage import Folder
+from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Folder, Off, Storage
 from refold.temporal.keeping.purge import Purge, Purged
 from tests.export import skills
 from tests.temporal.conftest import PATIENT
@@ -246,6 +247,28 @@ async def test_the_verb_says_what_it_would_do_and_does_it(
     assert await records.purge(call, [open_], yes=True) == 1
     assert f"{open_}  stays\n  left: task {open_} in namespace 'default'" in capsys.readouterr().out
     await engine.cancel(open_)
+
+
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("made", [None, True, False], ids=["off", "new", "empty"])
+async def test_a_purge_with_another_storage_deletes_nothing(
+    engine: TemporalEngine, store: Store, tmp_path: Path, made: bool | None, long: bool
+) -> None:
+    """
+    Without the histories nobody could tell any more which of the stored values belong to the task.
+    """
+    task_id = new("books")
+    await engine.start("books", text(f"none {uuid4()} {LONG if long else ''}"), task_id=task_id)
+    await settled(engine, task_id)
+    elsewhere: Storage = Off() if made is None else Folder(tmp_path / "new" if made else tmp_path, make=made)
+    config: Any = {**engine.client.config(), "data_converter": data_converter(elsewhere), "plugins": []}
+    other = TemporalEngine(Client(**config), QUEUE, patience=PATIENT)
+
+    [stays] = (await purged(other.purge(PurgedReceipts(store, "default")), task_id)).values()
+
+    assert not stays.gone
+    assert "set REFOLD_STORAGE as it is for the workers" in stays.left[0].why
+    assert [entry.seq async for entry in engine.journal(task_id)] == [1]
 
 
 async def test_an_interrupted_purge_is_repeated(
