@@ -262,12 +262,12 @@ class Store:
         """Delete receipts by their keys, unless they have begun to change since: only of effects that are over.
 
         Raises:
-            LedgerUnavailable: The receipts cannot be deleted; some may have been.
+            LedgerUnavailable: The receipts cannot be deleted; some may have been. Also without keys, to find out.
         """
         over = RECEIPTS.c.state.in_([ReceiptState.DONE.value, ReceiptState.RELEASED.value])
         with self._guarded():
             self._make_once()
-            for start in range(0, len(keys), PRUNED_AT_ONCE):
+            for start in range(0, len(keys) or 1, PRUNED_AT_ONCE):
                 with self._engine.begin() as connection:
                     connection.execute(
                         delete(RECEIPTS).where(over, RECEIPTS.c.key.in_(keys[start : start + PRUNED_AT_ONCE]))

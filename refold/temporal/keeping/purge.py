@@ -143,7 +143,7 @@ class Purge:
 
         Raises:
             TaskNotFound: There is no such task, and it was not `listed`; nothing is deleted.
-            EngineError: The server refuses, or does not answer; those reported so far are gone.
+            EngineError: The server or the ledger refuses, or does not answer; those reported so far are gone.
         """
         todo, stays = list[_Ended](), list[Purged]()
         for task_id in sorted(dict.fromkeys(task_ids), key=len):  # its parts and what recovers it have longer ids
@@ -165,6 +165,9 @@ class Purge:
             for one in todo:
                 yield Purged(task_id=one.task_id, gone=False, left=(why,))
             return
+        if not dry and self.receipts is not None:
+            # Found out with a task that does not exist: values would be gone by then, and the task half there.
+            await self.receipts.purge(f"refold-purge-{uuid4()}", kept="", dry=False)
         since = time.time() - SETTLED_S
         shared = {key for one in todo for key in one.refers.shared}
         purged = {one.task_id for one in todo} | {id for one in todo for id, _ in one.webhooks}

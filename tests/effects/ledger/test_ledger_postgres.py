@@ -181,6 +181,8 @@ def test_a_role_that_may_not_create_tables(server: Postgres) -> None:
     assert teller.finish("k", 1, "paid") == "paid"
     with pytest.raises(LedgerUnavailable, match="permission denied for table refold_receipts"):
         teller.store.prune(0)
+    with pytest.raises(LedgerUnavailable, match="permission denied for table refold_receipts"):
+        teller.store.remove([])  # how a purge finds out, before it deletes anything
     owner.store.close()
     teller.store.close()
 
