@@ -16,7 +16,7 @@ from refold.cli.text.views import FAILED, brief, ways_out
 from refold.cli.verb import Call
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TaskState
-from refold.engine import Engine, EngineError, News, NoWorker, TaskView
+from refold.engine import Engine, EngineError, News, NotConnected, NoWorker, TaskView
 
 ASK_AGAIN_S = 1.0
 """Seconds between two looks for a worker, while none is running."""
@@ -48,6 +48,9 @@ async def settled(call: Call, engine: Engine, task_id: str, *, after: int) -> Ta
     except asyncio.CancelledError:  # by Ctrl-C
         call.out.note(f"interrupted; the task goes on: {call.again('watch', task_id)}")
         raise
+    except NotConnected as error:  # the id may be one that nobody has seen yet
+        message = f"{error}. Task {task_id!r} is there once the server is: `{call.again('watch', task_id)}`"
+        raise NotConnected(message) from None
 
 
 async def patiently(

@@ -15,7 +15,7 @@ from refold.cli.text.output import Output
 from refold.cli.verb import Call, Connection
 from refold.cli.verbs import history
 from refold.core.fold.journal import Entry
-from refold.engine import Engine, NoWorker
+from refold.engine import Engine, NotConnected, NoWorker
 from refold.testing import FakeEngine
 
 ENTRY = Entry(seq=1, at=datetime(2026, 1, 1, tzinfo=UTC), event=UserMessage(content=Content.from_text("x")))
@@ -87,6 +87,23 @@ async def test_an_interrupted_wait_says_that_the_task_goes_on(capsys: pytest.Cap
     with pytest.raises(asyncio.CancelledError):
         await waits
     assert capsys.readouterr().err.endswith("interrupted; the task goes on: refold watch T\n")
+
+
+class GoneServer(FakeEngine):
+    """An engine whose server goes away while a task is watched."""
+
+    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Any]:
+        """See `Engine`."""
+        yield ENTRY
+        raise NotConnected("no Temporal server answers")
+
+
+async def test_a_wait_that_loses_the_server_names_the_task() -> None:
+    """
+    The id that `refold start --wait` has made is not lost with the server.
+    """
+    with pytest.raises(NotConnected, match=r"no Temporal server answers.*`refold watch hello-1`"):
+        await waiting.settled(Call(Output(json=True)), GoneServer([]), "hello-1", after=0)
 
 
 class Unread(Output):
