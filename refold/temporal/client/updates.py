@@ -138,6 +138,7 @@ async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskVi
     Raises:
         InputRejected: It has ended already.
         NoWorker: It has not canceled yet, and nobody can say when.
+        CodeChanged: The same, since its worker's code differs from what was recorded.
         EngineError: The server refuses, or does not answer.
     """
     description = await connection.describe(task_id)
@@ -154,13 +155,16 @@ async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskVi
         raise await _nothing_to_cancel(connection, task_id) from None
     await views.closed(connection, task_id)
     try:
-        return await views.told(connection, task_id)
+        view = await views.told(connection, task_id)
     except views.Silent as silent:
         raise NoWorker(
             f"task {task_id!r} is not canceled yet: {silent}. The server keeps the request until a worker can carry it "
             f"out. `temporal workflow terminate --workflow-id {shlex.quote(task_id)}` ends the task at once, but "
             "undoes nothing and writes no last entry"
         ) from None
+    if view.differs and view.lifecycle not in TERMINAL:
+        raise CodeChanged(f"task {task_id!r} is not canceled yet, but will be once it goes on: {view.note}")
+    return view
 
 
 async def _nothing_to_cancel(connection: Connection, task_id: str) -> InputRejected:

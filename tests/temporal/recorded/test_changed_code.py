@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -181,6 +182,23 @@ async def test_what_came_meanwhile_is_taken_once_the_code_is_back(hasty_site: Si
         view = await hasty_site.go_on(id, 1)
         assert view.status is Status.COMPLETED
         assert purchase.PAID.count((id, 5)) == 1
+
+
+async def test_a_cancel_waits_for_the_code(hasty_site: Site, code: Path) -> None:
+    """
+    A task that takes nothing is not canceled, and whoever cancels it is told so; with the code back, it is.
+    """
+    hasty = TemporalEngine(hasty_site.engine.client, hasty_site.engine.task_queue, patience=timedelta(seconds=1))
+    async with hasty_site.deployed(purchase):
+        id = await hasty_site.bought(1)
+
+    async with hasty_site.deployed(changed(code, CHANGES["question"][2])):
+        with pytest.raises(CodeChanged, match=r"is not canceled yet.*entry 2: messages\[1\].parts\[0\].text"):
+            await hasty.cancel(id)
+
+    async with hasty_site.deployed(purchase):
+        await collected(hasty_site.engine.watch(id, follow=True))
+        assert (await hasty_site.engine.look(id)).status is Status.CANCELED
 
 
 async def test_a_worker_that_is_lost_does_not_hide_what_differs(hasty_site: Site, code: Path) -> None:
