@@ -225,6 +225,8 @@ class Session:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         said = first_line(error) if isinstance(error, Exception) else type(error).__name__
+        if self.server.command is not None and isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+            said = f"its program {self.server.command!r} ended; what it wrote on stderr is on the worker's"
         return TryLater(f"MCP server {self.server.name!r} cannot be reached: {said}", type="mcp_server", unsent=True)
 
     # --- answers

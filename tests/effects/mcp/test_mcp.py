@@ -310,6 +310,17 @@ async def test_a_tool_that_a_trusted_server_has_by_now_is_found(shop: Shop, tmp_
         await shop.tools.close()
 
 
+async def test_a_program_that_ends_at_once_is_named(shop: Shop) -> None:
+    """
+    Why it ended, only its own output says; the failure says where that is.
+    """
+    shop.tools = McpTools([McpServer(name="shop", command=sys.executable, args=("-c", "raise SystemExit(3)"))])
+
+    with pytest.raises(TryLater, match=r"cannot be reached: its program '.*' ended; what it wrote on stderr") as later:
+        await shop("shop.search", words="rope")
+    assert later.value.unsent
+
+
 @pytest.mark.parametrize(
     "gone", [McpServer(name="shop", command="no-such-program"), McpServer(name="shop", url="http://127.0.0.1:9/mcp")]
 )
