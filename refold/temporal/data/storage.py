@@ -84,14 +84,17 @@ class ValueCorrupt(StorageError):
         found: The SHA-256 of the bytes stored now, in hex.
     """
 
-    def __init__(self, key: str, place: str, found: str) -> None:
+    def __init__(self, key: str, place: str, found: str, unlike: str = "") -> None:
+        """Take what is known; `unlike` says that the key of its name has not encrypted it."""
         self.key = key
         self.place = place
         self.found = found
-        super().__init__(
-            f"the value {key} in {place} is damaged (it now hashes to {found}); restore it from a backup, or remove it "
-            "so that the worker that replays its task writes it again"
-        )
+        problem = f"damaged (it now hashes to {found})"
+        way_out = "restore it from a backup, or remove it so that the worker that replays its task writes it again"
+        if unlike:
+            problem = f"{unlike} that this process has"
+            way_out = "give it the key of the others; if they cannot read it either, restore it from a backup"
+        super().__init__(f"the value {key} in {place} is {problem}; {way_out}")
 
 
 class Storage(Protocol):

@@ -321,6 +321,22 @@ async def test_two_keys_of_one_id_are_told_apart(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("value", [LARGE, Stored[str](value=LARGE)], ids=["value", "part"])
+async def test_a_stored_value_under_another_key_of_its_id_is_not_called_damaged(
+    folder: Folder, value: str | Stored[str]
+) -> None:
+    """
+    Nobody is told to remove what those with the right key can read.
+    """
+    payloads = await data_converter(folder, ring(k=OLD)).encode([value])
+    [part] = await data_converter(folder, ring(k=OLD)).decode(payloads, [type(value)])
+    other = data_converter(folder, ring(k=NEW))
+
+    with pytest.raises(ValueCorrupt, match="not by the key 'k' that this process has; give it the key") as found:
+        await (load(part, other) if isinstance(part, Stored) else other.decode(payloads, [str]))
+    assert "remove" not in str(found.value)
+
+
+@pytest.mark.parametrize("value", [LARGE, Stored[str](value=LARGE)], ids=["value", "part"])
 async def test_a_value_that_is_sent_again_is_under_the_new_key(folder: Folder, value: str | Stored[str]) -> None:
     """
     Also where the ids of both keys have one length, and the stored bytes do, too: the old key is needed no longer.
