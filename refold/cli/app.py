@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import importlib.metadata
+import io
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -153,11 +156,21 @@ def _code() -> Any:
     return code
 
 
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """What the output's encoding lacks, as JSON escapes it, in which it stays valid; people can read it, too."""
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
 def main() -> None:
     """Run the command line of this process."""
+    codecs.register_error("refold", _escaped)
     for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # its caller has closed it
+        stream = getattr(sys, name)
+        if stream is None:  # its caller has closed it
             setattr(sys, name, Path(os.devnull).open("r+", encoding="utf-8"))  # noqa: SIM115 - until the process ends
+        elif name != "stdin" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="refold")
     code = _code()
     with contextlib.suppress(OSError):
         sys.stderr.flush()

@@ -1,6 +1,7 @@
 """The command as a whole: its help and its version."""
 
 import importlib.metadata
+import json
 import os
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from tests.cli.conftest import Shell
 
 ROOT = Path(__file__).parents[2]
+EXPORT = ROOT / "tests" / "export" / "format-1.jsonl"
 VERBS = [
     "dev", "worker", "serve", "metrics", "codec", "start", "release", "answer", "cancel", "inbox", "approve", "deny",
     "resolve", "recover", "fork", "show", "list", "cost", "watch", "journal", "at", "explain", "export", "purge",
@@ -119,6 +121,20 @@ def test_output_that_nobody_reads_any_more_is_no_failed_task(words: list[str]) -
         done = subprocess.run(command, cwd=ROOT, stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False)
 
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_what_the_encoding_of_the_output_lacks_is_escaped() -> None:
+    """
+    As JSON does it, so that JSON stays valid: a journal has arrows, and ids and texts have any letters.
+    """
+    command, env = [sys.executable, "-m", "refold.cli"], {**os.environ, "PYTHONIOENCODING": "ascii"}
+    journal = subprocess.run([*command, "journal", str(EXPORT)], env=env, capture_output=True, timeout=60, check=False)
+    words = ["graph", "caf\u00e9 \U0001f375", "--json"]
+    error = subprocess.run([*command, *words], cwd=ROOT, env=env, capture_output=True, timeout=60, check=False)
+
+    assert journal.returncode == 0
+    assert b"planned \\u2192 running" in journal.stdout
+    assert json.loads(error.stderr)["message"].startswith("no skill 'caf\u00e9 \U0001f375'")
 
 
 @pytest.mark.parametrize("words", PRINTING, ids=" ".join)
