@@ -14,6 +14,7 @@ from refold.core.fold.delivery import MOST_OPEN
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from refold.temporal.worker import room
+from tests.sweeps import LONG_S
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import settled
 from tests.temporal.worker import wide_skills
@@ -90,6 +91,7 @@ async def test_no_more_effects_are_open_than_there_is_room_for(
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(LONG_S)
 async def test_more_effects_at_once_than_temporal_takes(engine: TemporalEngine, plugin: RefoldPlugin) -> None:
     """
     The server refuses the 2,001st open activity of a workflow, again and again. A worker loads the task in time.
