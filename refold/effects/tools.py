@@ -418,10 +418,9 @@ def _made(spec: ToolSpec) -> Tool:
             result=TypeAdapter(hints["return"]) if "return" in hints else None,
         )
         _ = made.json_schema  # a model is offered it; a type without one is found here
-        found = misnamed(hints["return"]) if "return" in hints else ""
-        if not found:
-            return made
-        found = f"in the type of its result, {found}"
+        if why := misnamed(hints.get("return", Any)):
+            raise DefinitionError(spec.name, [f"in the type of its result, {why}"], what="tool")
+        return made
     except NameError as error:
         found = f"a type in its signature cannot be found: {error}"
     except PydanticUserError as error:

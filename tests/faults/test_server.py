@@ -22,7 +22,6 @@ from tests.faults.processes import PATIENCE_S, Ledger, Workers
 from tests.faults.skills import LEDGER
 from tests.services.serving import free_port
 from tests.temporal.test_task import settled, text
-from tests.waiting import a_moment
 
 
 class Watch:
@@ -44,7 +43,7 @@ class Watch:
         """Wait until it has seen this entry."""
         async with asyncio.timeout(PATIENCE_S):
             while await self.seen.get() < seq:
-                await a_moment()
+                pass
 
     async def whole(self) -> list[int]:
         """The numbers of the entries it saw, once it has ended."""

@@ -11,7 +11,6 @@ from typing import Any, Self
 import httpx
 
 from tests.a2a.conftest import VERSION
-from tests.waiting import a_moment
 
 ENDS = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
 
@@ -70,7 +69,7 @@ class Events:
     async def __anext__(self) -> Frame:
         """The next frame that is no comment."""
         while (frame := await self.next()).comment is not None:
-            await a_moment()
+            pass
         return frame
 
     async def next(self) -> Frame:

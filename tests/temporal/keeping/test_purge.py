@@ -365,7 +365,7 @@ async def test_webhooks_go_with_their_task(engine: TemporalEngine, purge: Purge)
 
     async with asyncio.timeout(30):
         while await webhooks() != [open_]:
-            pass  # the server deletes in its own time
+            await a_moment()  # the server deletes in its own time
     assert done.deleted["webhooks"] == 1
     assert [(left.what, left.why.split(";")[0]) for left in done.left] == [
         (f"webhook {open_}", "it still delivers updates")
