@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import refold
+from tests.syntax import parsed
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "refold").rglob("*.py"))
@@ -244,12 +245,6 @@ def module_name(file: Path) -> str:
 
 
 MODULES = {module_name(file) for file in FILES}
-
-
-@cache
-def parsed(file: Path) -> ast.Module:
-    """A file's syntax."""
-    return ast.parse(file.read_text(), str(file))
 
 
 @cache

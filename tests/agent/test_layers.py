@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import refold.agent
+from tests.syntax import parsed
 
 HERE = Path(refold.agent.__file__).parent
 # What each module may know of the others. The five layers stand in their order.
@@ -43,7 +44,7 @@ def test_each_layer_knows_those_before_it_only(file: Path) -> None:
     """
     known = {
         node.module.removeprefix("refold.agent.")
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(parsed(file))
         if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("refold.agent.")
     }
 

@@ -12,6 +12,7 @@ import pytest
 from bench.peers import compare, page, setup
 from bench.peers.found import Found
 from bench.peers.table import SIDES
+from tests.syntax import parsed
 
 FOLDER = Path(setup.__file__).parent
 
@@ -115,7 +116,7 @@ def test_each_engine_has_the_same_three_functions_and_pinned_versions(side: Any)
     """
     A file for each, with `serving`, `perform` and `kept`; an environment of its own holds exact versions.
     """
-    tree = ast.parse((FOLDER / "sides" / f"{side.module}.py").read_text())
+    tree = parsed(FOLDER / "sides" / f"{side.module}.py")
     functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
 
     assert {"serving", "perform", "kept"} <= functions

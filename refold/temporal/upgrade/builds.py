@@ -66,7 +66,7 @@ class Targets:
 
         Raises:
             EngineError: Nobody can say: several builds poll its task queue, or none, or its deployment has no current
-                version, or the named build is neither current nor ramping.
+                version. Or no worker of the named build polls, or it is neither current nor ramping.
         """
         if self.dry:
             return Target(self.build or "", execution.typed_search_attributes.get(DEPLOYMENT) or "")
@@ -93,14 +93,17 @@ class Targets:
         )
 
     async def _of_queue(self, queue: str) -> Target:
-        if self.build is not None:
-            return Target(self.build)
         with refusals(f"describe task queue {queue!r}"):
             builds = sorted(await polling_builds(self.client, queue))
-        if len(builds) == 1:
-            return Target(builds[0])
-        said = f"workers of {len(builds)} builds polled" if builds else "no worker polls"
+        if self.build in builds or (self.build is None and len(builds) == 1):
+            return Target(self.build or builds[0])
         listed = f": {', '.join(builds)}" if builds else ""
+        if self.build is not None:
+            raise EngineError(
+                f"no worker of build {self.build!r} polled task queue {queue!r} in the last {POLLING_S} s, so a sealed "
+                f"task would go to another one; start its workers, or name one with --to that polls{listed}"
+            )
+        said = f"workers of {len(builds)} builds polled" if builds else "no worker polls"
         raise EngineError(
             f"{said} task queue {queue!r} in the last {POLLING_S} s{listed}; name the build that tasks should move to "
             "with --to"

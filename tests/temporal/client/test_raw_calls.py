@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import refold
+from tests.syntax import parsed
 
 PACKAGE = Path(refold.__file__).parent
 SERVICES = {"workflow_service", "operator_service"}
@@ -20,7 +21,7 @@ SERVICES = {"workflow_service", "operator_service"}
 def raw_calls() -> Iterator[tuple[str, set[str | None]]]:
     """Where each is, and the keywords that it is given."""
     for file in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(file)):
             match node:
                 case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=service)), keywords=given) if (
                     service in SERVICES

@@ -249,12 +249,13 @@ async def test_an_effect_under_way_is_waited_for(
 
 async def test_a_run_that_the_old_worker_takes_is_named(client: Client, values: Folder) -> None:
     """
-    Where workers of two builds poll, nobody can guess which is meant; the one that is not meant may take the new run.
+    A build that nobody runs is no place to go. Where workers of two builds poll, nobody can guess which is meant; the
+    one that is not meant may take the new run.
     """
     engine = TemporalEngine(client, "both", patience=PATIENT)
     async with worker(client, values, sealed_skills, "both", "b1"):
         ids = [await begun(engine, "pays", "both tea")]
-        cannot = await moved(engine, sealed_skills, ids, to="b2")
+        typo = await moved(engine, sealed_skills, ids, to="b3")
         other = await Client.connect(
             client.service_client.config.target_host, namespace=client.namespace, data_converter=client.data_converter
         )
@@ -262,7 +263,11 @@ async def test_a_run_that_the_old_worker_takes_is_named(client: Client, values: 
             while len(await pollers(client, "both")) < 2:
                 await a_moment()
             asked = await moved(engine, sealed_skills, ids)
+        cannot = await moved(engine, sealed_skills, ids, to="b2")
 
+    assert typo[ids[0]].outcome is Outcome.CANNOT
+    assert typo[ids[0]].why.startswith("no worker of build 'b3' polled task queue 'both' in the last 90 s")
+    assert typo[ids[0]].why.endswith("that polls: b1")
     assert cannot[ids[0]].outcome is Outcome.CANNOT
     assert cannot[ids[0]].why == "sealed, and a worker of b1 took its new run"
     assert "workers of 2 builds polled task queue 'both'" in asked[ids[0]].why
