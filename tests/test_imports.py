@@ -27,6 +27,9 @@ ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "refold").rglob("*.py"))
 PACKAGES = [file for file in FILES if file.name == "__init__.py"]
 
+STANDARD = sys.stdlib_module_names | {"annotationlib"}
+"""Python's own modules; the last is there from 3.14 on."""
+
 MOST_MODULES = 15
 """In one package, `__init__` aside."""
 
@@ -319,7 +322,7 @@ def test_the_core_needs_pydantic_alone() -> None:
     """
     The core, and what is known without running it, import the standard library, pydantic and themselves.
     """
-    allowed = sys.stdlib_module_names | CORE_MAY_IMPORT | {"refold"}
+    allowed = STANDARD | CORE_MAY_IMPORT | {"refold"}
     wrong = [
         f"{name}, line {found.line}: {found.module}"
         for name, found in all_imports()
@@ -334,7 +337,7 @@ def test_what_is_imported_is_declared() -> None:
     Every package from outside is a dependency or an extra of pyproject.toml, so that an install brings it.
     """
     # hypothesis is the one thing that a user of refold.testing brings along, as they do pytest.
-    known = sys.stdlib_module_names | {"refold", "hypothesis"}
+    known = STANDARD | {"refold", "hypothesis"}
     for top in {found.module.split(".")[0] for _, found in all_imports()} - known:
         names = {COMES_WITH[top]} if top in COMES_WITH else set(PROVIDERS.get(top, [top]))
         assert {name.lower().replace("_", "-") for name in names} & DECLARED, top

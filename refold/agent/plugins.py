@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from refold.agent.state import AgentState
 from refold.core.authoring.context import Ctx
+from refold.core.authoring.signatures import signature
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn
 from refold.core.errors import CommandError, SkillError
 from refold.core.schema import problems
@@ -322,7 +323,7 @@ def _misspelt(plugin: type[Plugin]) -> Iterator[str]:
     """Public methods that look like hooks and have no hook's name: they would never be called."""
     known = list(METHODS.values())
     for name, method in inspect.getmembers(plugin, inspect.isfunction):
-        _, *takes = inspect.signature(method).parameters or [""]
+        _, *takes = signature(method).parameters or [""]
         if name.startswith("_") or name in known or len(takes) != 1:
             continue
         is_hook = name.startswith(("before_", "after_")) and takes == ["event"]
@@ -339,7 +340,7 @@ def _event_of(function: Any, own: int = 0) -> type[HookEvent] | None:
     """The event of a function whose one parameter, after its `own`, is annotated with it; None for any other."""
     if not inspect.isfunction(function):
         return None
-    parameters = list(inspect.signature(function).parameters)[own:]
+    parameters = list(signature(function).parameters)[own:]
     try:
         kind = get_type_hints(function).get(parameters[0]) if len(parameters) == 1 else None
     except NameError:

@@ -20,6 +20,7 @@ from refold.agent.state import RemoteTool
 from refold.core.authoring.cmd import Cmd, as_json
 from refold.core.authoring.context import Ctx
 from refold.core.authoring.define import skill_of
+from refold.core.authoring.signatures import signature
 from refold.core.authoring.skill import Skill
 from refold.core.authoring.tool import tool_spec
 from refold.core.chat import ToolOffer
@@ -159,7 +160,7 @@ def defaults_of(function: Callable[..., Any] | None, names: Iterable[str]) -> di
     Raises:
         SkillError: A default cannot be written as JSON.
     """
-    known = inspect.signature(function).parameters if function is not None else {}
+    known = signature(function).parameters if function is not None else {}
     found = {name: known[name].default for name in names if name in known}
     return {name: as_json(one, "the default of {}", name) for name, one in found.items() if one is not _NONE}
 

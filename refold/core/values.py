@@ -56,6 +56,12 @@ class Value(BaseModel):
     # Built when first used: a verb of the command line needs few of them, and starts a sixth sooner.
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True)
 
+    @classmethod
+    def model_rebuild(cls, *, _types_namespace: Mapping[str, Any] | None = None, **options: Any) -> bool | None:
+        """Build the class, by the names of where it is defined. pydantic would take those of whoever uses it first,
+        too; and to read them amid a comprehension crashes Python 3.13.0."""
+        return super().model_rebuild(_types_namespace=_types_namespace or {}, **options)
+
     def own(self) -> Self:
         """The value itself; a copy if it holds JSON data, so that changes of the copy's data change nothing else."""
         if not _holds_data(self.__dict__.values()):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -240,6 +241,11 @@ class Projection:
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""
         self._engine.dispose()
+
+    def __del__(self) -> None:
+        # Whoever forgets it has closed it: from Python 3.13 on, sqlite3 warns of a connection that is left open.
+        if not sys.is_finalizing() and hasattr(self, "_engine"):
+            self.close()
 
     def _take(self, connection: Connection, task_id: str, skill: str, entries: Sequence[Entry], asked: int) -> TaskRow:
         before = _row(connection, task_id, skill)

@@ -7,23 +7,27 @@ from math import isfinite
 
 from pydantic import JsonValue
 
-from refold.core.values import shortened
+from refold.core.values import DEEPEST, shortened, unreadable
+
+_TOO_DEEP = f"it is nested too deeply, in more than {DEEPEST} levels"
 
 
 def json_value(text: str | bytes) -> JsonValue:
     """The value of a JSON text.
 
     Raises:
-        ValueError: It is no JSON, or holds what a task could not write again: `NaN`, a number out of range, or half of
-            a surrogate pair.
+        ValueError: It is no JSON, or is what a task could not write again: nested too deeply, or with `NaN`, a number
+            out of range, or half of a surrogate pair in it.
     """
     try:
         value: JsonValue = json.loads(text, parse_constant=_refuse, parse_float=_number)
         json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(_TOO_DEEP) from None
     except UnicodeEncodeError:
         raise ValueError("a text in it has half of a surrogate pair, which is no character") from None
+    if unreadable(value):
+        raise ValueError(_TOO_DEEP)
     return value
 
 

@@ -137,6 +137,8 @@ class Bug:
     @step(start=True)
     async def begin(self, ctx: Ctx) -> Transition:
         reply = await ctx.ask("number", "A number?")
+        if reply.text == "0":
+            raise ZeroDivisionError("integer division or modulo by zero")  # Python 3.14 says it otherwise
         return ctx.complete(f"{1 // int(reply.text)}")
 
 

@@ -515,6 +515,8 @@ class Buggy:
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content) -> Transition:
         a = await ctx.tool("a")
+        if a == 1:
+            raise ZeroDivisionError("integer division or modulo by zero")  # Python 3.14 says it otherwise
         b = await ctx.tool("b", a=1 // (a - 1))
         return ctx.complete(f"{a} {b}")
 

@@ -26,6 +26,7 @@ from refold.agent.orchestrators import Orchestrator
 from refold.agent.state import StepStatus
 from refold.agent.steps import Emit, Step, short
 from refold.core.authoring.bytecode import mentions
+from refold.core.authoring.signatures import signature
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _TAKEN = (*AROUND, "main")
@@ -189,7 +190,7 @@ def _hint(slot: Any) -> str:
 
 
 def _is_written(slot: Any) -> bool:
-    return inspect.iscoroutinefunction(slot) and len(inspect.signature(slot).parameters) == 1
+    return inspect.iscoroutinefunction(slot) and len(signature(slot).parameters) == 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from refold.agent.errors import GuardrailError
 from refold.agent.middleware import Middleware, Proceed, Scope, Simple
 from refold.agent.steps import Emit, ModelTurn, Step, ToolTurn, short, withheld
+from refold.core.authoring.signatures import signature
 from refold.core.chat import Reply, Said, ToolReturn, UserSaid
 from refold.core.errors import CommandError, SkillError
 from refold.core.retry_policy import Failure, FailureKind
@@ -100,11 +101,11 @@ class Guardrail(Simple):
     def _takes_turn(self) -> bool:
         """Whether the function has a second parameter that is named `turn`, or that has no default."""
         try:
-            signature = inspect.signature(self.evaluate)
-            second = [one for one in signature.parameters.values() if one.kind in _BY_POSITION][1:2]
+            taken = signature(self.evaluate)
+            second = [one for one in taken.parameters.values() if one.kind in _BY_POSITION][1:2]
             takes = any(one.default is one.empty or one.name == "turn" for one in second)
-            signature.bind(*("text", "turn")[: 1 + takes])
-            if not takes and "turn" in list(signature.parameters)[1:]:
+            taken.bind(*("text", "turn")[: 1 + takes])
+            if not takes and "turn" in list(taken.parameters)[1:]:
                 raise TypeError("turn is not its second parameter")
         except (TypeError, ValueError) as error:
             raise ValueError(

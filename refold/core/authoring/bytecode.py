@@ -14,6 +14,8 @@ from itertools import pairwise
 from types import CodeType
 from typing import Any
 
+from refold.core.authoring.signatures import annotations_of
+
 
 @dataclass(frozen=True, slots=True)
 class Leads:
@@ -33,7 +35,7 @@ class Leads:
 def leads(function: Callable[..., Any], method: str) -> list[Leads]:
     """The calls `ctx.method("literal", …)` and `Transition.method("literal", …)` in the code, in order."""
     known = getattr(function, "__globals__", {})
-    kinds: dict[str, Any] = getattr(function, "__annotations__", {})
+    kinds = annotations_of(function)
     ctx = {"ctx", *(name for name, kind in kinds.items() if str(getattr(kind, "__name__", kind)).endswith("Ctx"))}
     return [
         found
@@ -98,7 +100,9 @@ def _leads(code: CodeType, method: str) -> tuple[tuple[str, Leads], ...]:
     """The calls of a method with a literal first argument, each with the name of the receiver."""
     found = []
     instructions = list(dis.get_instructions(code))
-    for at, (on, loads, first) in enumerate(zip(instructions, instructions[1:], instructions[2:], strict=False)):
+    # Where a call has keywords, Python 3.13 pushes a NULL between the method and its arguments.
+    said = [(at, one) for at, one in enumerate(instructions) if one.opname != "PUSH_NULL"]
+    for (at, on), (_, loads), (_, first) in zip(said, said[1:], said[2:], strict=False):
         named = loads.opname in ("LOAD_ATTR", "LOAD_METHOD") and loads.argval == method
         if named and on.opname.startswith("LOAD_") and first.opname == "LOAD_CONST" and isinstance(first.argval, str):
             receiver = on.argval[-1] if isinstance(on.argval, tuple) else on.argval

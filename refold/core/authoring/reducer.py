@@ -11,6 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from refold.core.authoring.bytecode import called_globals
 from refold.core.authoring.context import Ctx, Moment
+from refold.core.authoring.signatures import signature
 from refold.core.authoring.skill import Live, Options, Skill
 from refold.core.authoring.tool import tool_spec
 from refold.core.authoring.transition import UNCHANGED, Transition, altered
@@ -149,7 +150,7 @@ def _shape(cls: type) -> list[str]:
     on_event = cls.on_event  # type: ignore[attr-defined]  # what makes a class a reducer
     if inspect.iscoroutinefunction(on_event):
         found.append("on_event is `async`; a reducer is a plain function: drop `async`, and ask with `.cmd(...)`")
-    names = list(inspect.signature(on_event).parameters)
+    names = list(signature(on_event).parameters)
     if len(names) != 4:
         found.append(f"on_event takes (self, state, event, ctx); it takes ({', '.join(names)})")
     if not callable(getattr(cls, "initial", None)):
@@ -164,7 +165,7 @@ def _state_type(cls: type, found: list[str]) -> Any:
     except (NameError, TypeError, SyntaxError) as error:
         found.append(f"the annotations of on_event cannot be read: {error}")
         return None
-    name = next(iter(list(inspect.signature(on_event).parameters)[1:]), "state")
+    name = next(iter(list(signature(on_event).parameters)[1:]), "state")
     annotation = hints.get(name, Any)
     if annotation is Any:
         found.append(f"parameter {name!r} of on_event needs the type of the state, or the union of its types")

@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from inspect import Parameter, getdoc, isasyncgenfunction, isgeneratorfunction, signature
+from inspect import Parameter, getdoc, isasyncgenfunction, isgeneratorfunction
 from typing import Any, Literal, ParamSpec, TypeVar, get_type_hints
 
+from refold.core.authoring.signatures import signature
 from refold.core.commands import EffectPolicy, Undo
 from refold.core.errors import DefinitionError, SkillError
 from refold.core.values import LONGEST_CALL_S

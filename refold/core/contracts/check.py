@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from refold.core.authoring.bytecode import attributes_of
+from refold.core.authoring.signatures import signature
 from refold.core.codec import codec, unsavable
 from refold.core.contracts.contract import (
     ALL,
@@ -84,7 +85,7 @@ def _wrong_kinds(contract: Any) -> Iterator[str]:
 def _wrong_hook(name: str, hook: Any, *takes: str) -> Iterator[str]:
     """Problems with the signature of an author's function."""
     try:
-        inspect.signature(hook).bind(*takes)
+        signature(hook).bind(*takes)
     except TypeError:
         count = "one argument" if len(takes) == 1 else "two arguments"
         yield f"{name}={hook!r} is no function of {count}, {' and '.join(takes)}"

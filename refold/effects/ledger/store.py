@@ -12,6 +12,7 @@ import errno
 import os
 import select as select_
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -385,6 +386,11 @@ class Store:
                 self._kept.close()
                 self._kept = None
         self._engine.dispose()
+
+    def __del__(self) -> None:
+        # Whoever forgets it has closed it: from Python 3.13 on, sqlite3 warns of a connection that is left open.
+        if not sys.is_finalizing() and hasattr(self, "_kept"):
+            self.close()
 
     # --- transactions: SQLAlchemy compiles each statement once; the driver executes it, since executing by SQLAlchemy
     # --- would take longer than the disk does

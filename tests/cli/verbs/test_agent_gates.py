@@ -70,7 +70,7 @@ def test_an_answer_in_the_tools_place(buying: Shell) -> None:
         pytest.param("arguments={", "--set arguments takes JSON", id="no JSON"),
         pytest.param('arguments={"count": NaN}', "NaN is not in JSON", id="no number"),
         pytest.param('arguments={"count": 1e999}', "1e999 is out of a number's range", id="no finite number"),
-        pytest.param("arguments=" + "[" * 20_000, "it is nested too deeply", id="too deep"),
+        pytest.param("arguments=" + "[" * 200 + "]" * 200, "it is nested too deeply", id="too deep"),
         pytest.param("tool='\"sell\"'", "--set tool takes JSON", id="quoted twice"),
         pytest.param('tool="sell"', "tool cannot be changed at gate 'buy'; what can: arguments, result", id="not that"),
     ],
