@@ -83,6 +83,7 @@ async def test_the_demo_tells_the_whole_story(tmp_path: Path) -> None:
     nothing_is_left(tmp_path, told)
 
 
+@pytest.mark.sweep
 async def test_the_demo_runs_against_any_openai_compatible_server(tmp_path: Path) -> None:
     """
     Over HTTP, streaming: the call that dies with its worker is made again under the same key.

@@ -10,7 +10,9 @@ from tests.docs.console import README, TUTORIAL, compared, told
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("page", [pytest.param(README, id="README"), pytest.param(TUTORIAL, id="tutorial")])
+@pytest.mark.parametrize(
+    "page", [pytest.param(README, id="README"), pytest.param(TUTORIAL, id="tutorial", marks=pytest.mark.sweep)]
+)
 def test_a_second_terminal_shows_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     """
     Each command, typed in order beside `refold dev`, prints what stands below it, times and run ids aside.

@@ -209,6 +209,7 @@ async def test_a_gateway_that_ignores_keys_charges_twice_where_nobody_asks_it(sw
     assert "[100, 100]" in str(failed.value)
 
 
+@pytest.mark.sweep
 async def test_a_probe_finds_the_charge(sweep: CrashSweep, shop: Shop) -> None:
     """
     The same gateway, asked before anything is repeated: one charge, wherever the worker dies.
@@ -302,6 +303,7 @@ async def stall(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+@pytest.mark.sweep
 async def test_five_lost_workers_are_no_reason_to_ask_a_person(
     workers: Workers, engine: TemporalEngine, queue: str, env: dict[str, str], ledger: Ledger, tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ async def test_what_was_recorded_stays(site: Site, code: Path, change: str) -> N
             assert (id, 500) not in purchase.PAID
 
 
+@pytest.mark.sweep
 async def test_with_encryption_nothing_recorded_is_in_clear(
     hasty_server: DevServer, hasty_client: Client, values: Folder, code: Path
 ) -> None:
@@ -201,6 +202,7 @@ async def test_a_cancel_waits_for_the_code(hasty_site: Site, code: Path) -> None
         assert (await hasty_site.engine.look(id)).status is Status.CANCELED
 
 
+@pytest.mark.sweep
 async def test_a_worker_that_is_lost_does_not_hide_what_differs(hasty_site: Site, code: Path) -> None:
     """
     The server keeps the failure of a first attempt alone. Where that was lost with the old code's worker, whoever looks
@@ -267,6 +269,7 @@ async def test_other_commands_stop_a_task_in_the_same_words(site: Site, code: Pa
     assert "ctx.patched" in note
 
 
+@pytest.mark.sweep
 async def test_the_newest_run_answers_for_no_earlier_one(hasty_site: Site, code: Path) -> None:
     """
     The newest run stands still, and its failure answers; whoever asks for the entries of the first run, whose worker

@@ -23,7 +23,6 @@ from tests.records.replaying import SKILLS
 
 Scenario = Callable[[On], Awaitable[None]]
 
-EVERY_DAY = [on_server.order_desk, on_server.compensation, on_server.blocked, on_server.chat]
 RACES = [on_server.parts, on_server.parts_failed, on_server.gather, on_server.early]
 """Their order is the clock's, whichever way effects take: what several parts wait for; a sleep beside a backoff; a
 message that is sent while an effect is under way."""
@@ -80,22 +79,14 @@ def _is_local(event: Any) -> bool:
     return bool(event.marker_recorded_event_attributes.marker_name == "core_local_activity")
 
 
-@pytest.mark.parametrize(
-    "scenarios",
-    [
-        pytest.param(EVERY_DAY, id="some"),
-        pytest.param(
-            [one for one in SCENARIOS if one not in RACES],
-            id="all",
-            marks=[pytest.mark.sweep, pytest.mark.timeout(600)],
-        ),
-    ],
-)
-async def test_the_same_journal(scenarios: Sequence[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.sweep
+@pytest.mark.timeout(600)
+async def test_the_same_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Every example skill, run both ways: the same entries, byte for byte but for the times, and for the order of what
     goes on at once.
     """
+    scenarios = [one for one in SCENARIOS if one not in RACES]
     for name in ("REFOLD_LEDGER", "REFOLD_APPROVAL_KEY"):
         monkeypatch.setenv(name, "")  # put back afterwards
     regular, none = await played("history", scenarios, tmp_path)

@@ -80,7 +80,10 @@ class Command:
         return await process.wait()
 
 
-@pytest.mark.parametrize("deployment", [None, "shop"], ids=["one worker restarted", "versions"])
+@pytest.mark.parametrize(
+    "deployment",
+    [pytest.param(None, id="one worker restarted"), pytest.param("shop", id="versions", marks=pytest.mark.sweep)],
+)
 @pytest.mark.parametrize("tasks", MANY)
 async def test_many_sleeping_tasks_are_moved(
     client: Client, tmp_path: Path, tasks: int, deployment: str | None
