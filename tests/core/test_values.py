@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, PydanticUserError, ValidationError
 
 from refold import (
     Artifact,
@@ -33,7 +33,7 @@ from refold.core.events import EVENT, LlmResult, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.retry_policy import LONGEST_WAIT_S
-from refold.core.values import LONGEST_S
+from refold.core.values import LONGEST_S, Value
 from refold.record import receipts
 from tests.core.byhand import START, ByHand, busy
 
@@ -80,6 +80,22 @@ def test_values_are_frozen_and_closed() -> None:
         event.value = "y"  # type: ignore[misc]
     with pytest.raises(ValidationError, match="Extra inputs"):
         EVENT.validate_python({"kind": "user_message", "content": {"parts": [{"text": "x"}]}, "sloot": "a"})
+
+
+class Weighed(Value):
+    """Its type stands in no module."""
+
+    by: "Scales"  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_a_value_has_the_types_of_where_it_is_defined() -> None:
+    """
+    Values are built when they are first used; the names of whoever uses one first are not its own.
+    """
+    Scales = int  # noqa: F841
+
+    with pytest.raises(PydanticUserError, match="not fully defined"):
+        Weighed(by=3)
 
 
 def test_defaults_stay_out_of_the_json() -> None:
