@@ -56,6 +56,9 @@ class Serving:
     ) -> None:
         self._server.should_exit = True
         self._server.force_exit = True
+        # From Python 3.12 on, a server waits for its clients, and they may be waiting for whoever leaves here.
+        for connection in list(self._server.server_state.connections):
+            connection.loop.call_soon_threadsafe(connection.transport.abort)
         self._thread.join()
         self._socket.close()
 
