@@ -30,6 +30,10 @@ from tests.temporal.client.between import Call, between
 from tests.temporal.test_task import text
 
 DENIED = RPCStatusCode.PERMISSION_DENIED
+USES = x509.KeyUsage(
+    digital_signature=True, key_cert_sign=True, crl_sign=True, key_encipherment=False, content_commitment=False,
+    data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+)  # fmt: skip
 
 
 def locked(client: Client, **refused: RPCStatusCode) -> Client:
@@ -127,6 +131,10 @@ def certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None) 
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
         .add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
+        # From Python 3.13 on, certificates without these are refused.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)
+        .add_extension(USES, critical=True)
         .sign(signing, hashes.SHA256())
     )
     (folder / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
