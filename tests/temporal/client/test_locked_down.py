@@ -30,10 +30,6 @@ from tests.temporal.client.between import Call, between
 from tests.temporal.test_task import text
 
 DENIED = RPCStatusCode.PERMISSION_DENIED
-USES = x509.KeyUsage(
-    digital_signature=True, key_cert_sign=True, crl_sign=True, key_encipherment=False, content_commitment=False,
-    data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
-)  # fmt: skip
 
 
 def locked(client: Client, **refused: RPCStatusCode) -> Client:
@@ -117,6 +113,14 @@ async def test_a_refused_start_is_told_where_nothing_may_be_deleted(engine: Temp
 # --- TLS, client certificates, API keys
 
 
+def uses(*, ca: bool) -> x509.KeyUsage:
+    """What a key is for."""
+    return x509.KeyUsage(
+        digital_signature=True, key_cert_sign=ca, crl_sign=ca, key_encipherment=False, content_commitment=False,
+        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+
+
 def certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
     """A certificate and its key, written to `name.pem` and `name.key`; without an issuer it signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -134,7 +138,7 @@ def certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None) 
         # From Python 3.13 on, certificates without these are refused.
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)
-        .add_extension(USES, critical=True)
+        .add_extension(uses(ca=signer is None), critical=True)
         .sign(signing, hashes.SHA256())
     )
     (folder / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))

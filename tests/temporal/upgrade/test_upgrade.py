@@ -292,7 +292,7 @@ async def test_a_skill_that_is_not_at_hand_is_named(client: Client, values: Fold
     engine = TemporalEngine(client, "unknown", patience=PATIENT)
     async with worker(client, values, sealed_skills, "unknown", "b1"):
         ids = [await begun(engine, "whole_of_pays", "u tea")]
-        found = await moved(engine, new_skills, ids)
+        found = await moved(engine, new_skills, ids, before_deploy=True)
 
     assert found[ids[0]].outcome is Outcome.CANNOT
     known = "asks_twice, asks_twice_by_contract, passes, pays"
