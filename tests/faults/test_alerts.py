@@ -133,7 +133,6 @@ async def test_all_is_quiet(stack: Stack) -> None:
     await until(stack.prometheus.firing, lambda found: found == {"RefoldNoWorker"})
 
 
-@pytest.mark.sweep
 async def test_tasks_that_stay_where_they_are(stack: Stack) -> None:
     """
     Each alert about a task that is stuck rings once the task has been in its state for so long, and not before; so do
@@ -195,7 +194,6 @@ async def test_tasks_that_fail(stack: Stack) -> None:
     assert not before & alerts
 
 
-@pytest.mark.sweep
 async def test_a_ledger_that_is_away(stack: Stack) -> None:
     """
     While another process holds the ledger, effects with receipts wait, and the receipt of one that took place meanwhile

@@ -281,8 +281,8 @@ def test_the_ledger_is_encrypted(tmp_path: Path) -> None:
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
     with Ledger(str(file)) as keyless, pytest.raises(LedgerUnavailable, match="give this process the codec"):
         keyless.begin(ask)
-    with closing(sqlite3.connect(file)) as ledger:
-        assert ledger.execute("select why from refold_receipts where key = 'before'").fetchone() == ("",)
+    with closing(sqlite3.connect(file)) as records:
+        assert records.execute("select why from refold_receipts where key = 'before'").fetchone() == ("",)
 
 
 def _value(answer: LedgerAnswer) -> JsonValue:
