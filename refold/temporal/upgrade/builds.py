@@ -68,9 +68,9 @@ class Targets:
             EngineError: Nobody can say: several builds poll its task queue, or none, or its deployment has no current
                 version. Or no worker of the named build polls, or it is neither current nor ramping.
         """
-        if self.dry:
-            return Target(self.build or "", execution.typed_search_attributes.get(DEPLOYMENT) or "")
         key = (execution.typed_search_attributes.get(DEPLOYMENT) or "", execution.task_queue)
+        if self.dry or (not key[0] and builds_of(execution) == {self.build}):  # it will not be sealed
+            return Target(self.build or "", key[0])
         if key not in self._found:
             found = self._of_deployment(key[0]) if key[0] else self._of_queue(key[1])
             self._found[key] = asyncio.ensure_future(found)

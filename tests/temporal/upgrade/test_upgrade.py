@@ -256,6 +256,7 @@ async def test_a_run_that_the_old_worker_takes_is_named(client: Client, values: 
     async with worker(client, values, sealed_skills, "both", "b1"):
         ids = [await begun(engine, "pays", "both tea")]
         typo = await moved(engine, sealed_skills, ids, to="b3")
+        there = await moved(engine, sealed_skills, ids, to="b1")
         other = await Client.connect(
             client.service_client.config.target_host, namespace=client.namespace, data_converter=client.data_converter
         )
@@ -268,6 +269,7 @@ async def test_a_run_that_the_old_worker_takes_is_named(client: Client, values: 
     assert typo[ids[0]].outcome is Outcome.CANNOT
     assert typo[ids[0]].why.startswith("no worker of build 'b3' polled task queue 'both' in the last 90 s")
     assert typo[ids[0]].why.endswith("that polls: b1")
+    assert there[ids[0]].outcome is Outcome.ALREADY
     assert cannot[ids[0]].outcome is Outcome.CANNOT
     assert cannot[ids[0]].why == "sealed, and a worker of b1 took its new run"
     assert "workers of 2 builds polled task queue 'both'" in asked[ids[0]].why
