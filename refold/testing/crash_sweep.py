@@ -11,9 +11,9 @@
         report = await sweep.run("refund", Content.from_data({"order_id": "A1", "amount_cents": 100}), script=approve)
 
 A run without a kill gives the expected result. Then the task is run again for each point: there its worker is killed
-with SIGKILL, another worker continues, and the outcome, the journal (times and the task's id aside) and the counts of
-the services must be the same. A run lasts until its task is over: until what it did is undone, where it fails. The
-points:
+with SIGKILL, another worker continues, and the outcome, the journal and the counts of the services must be the same;
+in the journal not the times, the task's id, and the order of what went on at once. A run lasts until its task is over:
+until what it did is undone, where it fails. The points:
 
 | point       | where the worker dies                                                                     |
 | ----------- | ----------------------------------------------------------------------------------------- |
@@ -35,7 +35,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
 from pydantic import JsonValue
@@ -46,6 +46,9 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import UNDO
 from refold.core.lineage.ids import place
 from refold.engine import Engine, Listed, NoWorker, TaskFilter, TaskView
+
+OUTCOMES = ("_result", "command_failed")
+"""How the kinds of events end that are a command's outcome."""
 
 CRASH_AT = "REFOLD_CRASH_AT"
 """Where a worker of `refold.testing.crash_worker` kills itself: `POINT INVOCATION_ID`."""
@@ -342,10 +345,27 @@ def _seen(view: TaskView) -> JsonValue:
 
 def _without_ids(entries: Sequence[Entry], task_id: str) -> list[JsonValue]:
     # Times are the clock's, even an approver's own.
-    return [
-        json.loads(entry.model_dump_json(exclude={"at": True, "event": {"said_at"}}).replace(task_id, "TASK"))
-        for entry in entries
-    ]
+    return in_one_order(
+        [
+            json.loads(entry.model_dump_json(exclude={"at": True, "event": {"said_at"}}).replace(task_id, "TASK"))
+            for entry in entries
+        ]
+    )
+
+
+def in_one_order(entries: list[Any]) -> list[Any]:
+    """A journal whose outcomes are in one order, up to the entry that asks for something else: of what goes on at once,
+    anything may be done first, and more so after a kill."""
+    group: list[Any] = []
+    for entry in [*entries, None]:
+        is_outcome = entry is not None and entry["event"]["kind"].endswith(OUTCOMES)
+        if is_outcome:
+            group.append(entry)
+        if not is_outcome or entry.get("commands"):
+            for one, event in zip(group, sorted((one["event"] for one in group), key=json.dumps), strict=True):
+                one["event"] = event
+            group = []
+    return entries
 
 
 def _difference(expected: object, found: object) -> tuple[object, object]:

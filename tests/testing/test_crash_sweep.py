@@ -3,13 +3,14 @@
 import asyncio
 import signal
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from refold import Content, Ctx, Transition, flow_skill, step, tool
 from refold.engine import Listed, Place, TaskFilter
 from refold.testing import FakeEngine
-from refold.testing.crash_sweep import CRASH_AT, CrashSweep
+from refold.testing.crash_sweep import CRASH_AT, CrashSweep, in_one_order
 
 UNDONE: list[str] = []
 
@@ -102,3 +103,21 @@ async def test_workers_are_killed_around_compensation_too(told: list[str]) -> No
     assert [at.partition(" ")[0] + at[at.index("/") :] for at in told if at] == [
         f"{kind}/1.1{undo}" for undo in ("", "~undo") for kind in ("before", "performed", "after")
     ]
+
+
+def journal(*outcomes: str) -> list[dict[str, Any]]:
+    """Asks for two tools at once, which come back in this order; asks for one more; hears a message."""
+    events = [{"kind": "user_message"}, *({"kind": "tool_result", "result": one} for one in outcomes)]
+    entries: list[dict[str, Any]] = [{"seq": seq, "event": event} for seq, event in enumerate(events, start=1)]
+    entries[0]["commands"], entries[2]["commands"] = ["a and b"], ["c"]
+    return [*entries, {"seq": len(entries) + 1, "event": {"kind": "user_message"}}]
+
+
+def test_what_goes_on_at_once_may_come_back_in_any_order() -> None:
+    """
+    But nothing before what was asked for, and no outcome as another.
+    """
+    assert in_one_order(journal("a", "b", "c")) == in_one_order(journal("b", "a", "c"))
+    assert in_one_order(journal("a", "b", "c")) != in_one_order(journal("a", "c", "b"))
+    assert in_one_order(journal("a", "b", "c")) != in_one_order(journal("a", "b", "d"))
+    assert [one["seq"] for one in in_one_order(journal("b", "a", "c"))] == [1, 2, 3, 4, 5]
