@@ -31,21 +31,23 @@ async def quick(name: str, *words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.server
 @pytest.mark.sweep
-async def test_overhead_tells_every_figure_with_its_limit() -> None:
+@pytest.mark.server
+@pytest.mark.parametrize("parts", [pytest.param(["history"], id="some"), pytest.param([], id="all")])
+async def test_overhead_tells_every_figure_with_its_limit(parts: list[str]) -> None:
     """
     `python -m bench overhead --json` prints one object: each figure on both sides, its limit, and whether it holds.
     """
-    found = await quick("overhead")
+    found = await quick("overhead", *(word for part in parts for word in ("--only", part)))
 
     limits = {key: one["limit"] for key, one in found["figures"].items()}
     for name, limit in LIMITS.items():
         keys = [key for key in limits if key.startswith(f"{name}.")]
-        assert {key.rpartition(".")[2] for key in keys} == STYLES
-        assert {limits[key] for key in keys} == {limit}
+        measured = not parts or name.split("_")[0] in parts
+        assert {key.rpartition(".")[2] for key in keys} == (STYLES if measured else set())
+        assert {limits[key] for key in keys} == ({limit} if measured else set())
     without = {f"replay.{way}.{style}" for way in WITHOUT_LIMIT for style in STYLES}
-    assert {key for key in limits if limits[key] is None} == without
+    assert {key for key in limits if limits[key] is None} == (set() if parts else without)
     assert all(one["ours"] > 0 and one["twin"] > 0 for key, one in found["figures"].items() if "memory" not in key)
     # Events are counted, not measured: these hold however slow the machine is.
     assert len(found["checks"]) == 2 * len(STYLES)

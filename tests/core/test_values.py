@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, JsonValue, PydanticUserError, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, PydanticUserError, ValidationError, create_model
 
 from refold import (
     Artifact,
@@ -82,20 +82,18 @@ def test_values_are_frozen_and_closed() -> None:
         EVENT.validate_python({"kind": "user_message", "content": {"parts": [{"text": "x"}]}, "sloot": "a"})
 
 
-class Weighed(Value):
-    """Its type stands in no module."""
-
-    by: "Scales"  # type: ignore[name-defined]  # noqa: F821
+IN_NO_MODULE: Any = "Scales"
+Weighed = create_model("Weighed", __base__=Value, by=(IN_NO_MODULE, ...))
 
 
 def test_a_value_has_the_types_of_where_it_is_defined() -> None:
     """
     Values are built when they are first used; the names of whoever uses one first are not its own.
     """
-    Scales = int  # noqa: F841
+    Scales = int
 
     with pytest.raises(PydanticUserError, match="not fully defined"):
-        Weighed(by=3)
+        Weighed.model_validate({"by": Scales(3)})
 
 
 def test_defaults_stay_out_of_the_json() -> None:

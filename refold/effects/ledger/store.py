@@ -388,7 +388,7 @@ class Store:
         self._engine.dispose()
 
     def __del__(self) -> None:
-        # Whoever forgets it has closed it: from Python 3.13 on, sqlite3 warns of a connection that is left open.
+        # For users that forget to: from Python 3.13 on, sqlite3 warns of a connection that is left open.
         if not sys.is_finalizing() and hasattr(self, "_kept"):
             self.close()
 
