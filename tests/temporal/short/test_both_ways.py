@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,6 +18,7 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import dev_server
+from refold.testing.crash_sweep import in_one_order
 from tests.records import on_server
 from tests.records.on_server import PATIENT, SCENARIOS, TOOLS, Letter, On, multiply
 from tests.records.replaying import SKILLS
@@ -26,8 +28,6 @@ Scenario = Callable[[On], Awaitable[None]]
 RACES = [on_server.parts, on_server.parts_failed, on_server.gather, on_server.early]
 """Their order is the clock's, whichever way effects take: what several parts wait for; a sleep beside a backoff; a
 message that is sent while an effect is under way."""
-
-OUTCOMES = ("_result", "_failed")
 
 TIME = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d([0-9.]+)?(Z|\+00:00)?")
 
@@ -58,21 +58,9 @@ async def played(way: str, scenarios: Sequence[Scenario], folder: Path) -> tuple
 
 
 def in_order(entries: Sequence[Entry]) -> list[str]:
-    """A journal without times. What went on at once came back in either order, whichever way it took: here in one, up
-    to the entry that asked for something else."""
-    lines, group = list[str](), list[Entry]()
-    for entry in entries:
-        group.append(entry)
-        if entry.commands or not entry.event.kind.endswith(OUTCOMES):
-            lines += _grouped(group)
-            group = []
-    return [TIME.sub("TIME", line) for line in (*lines, *_grouped(group))]
-
-
-def _grouped(group: Sequence[Entry]) -> list[str]:
-    """The rest of each entry, then the events of all: which of them came first is not said."""
-    rest = [entry.model_dump_json(exclude={"at", "event"}) for entry in group]
-    return [*rest, *sorted(entry.event.model_dump_json() for entry in group)]
+    """A journal without times. What went on at once came back in either order, whichever way it took: here in one."""
+    lines = [TIME.sub("TIME", entry.model_dump_json(exclude={"at"})) for entry in entries]
+    return [json.dumps(entry) for entry in in_one_order([json.loads(line) for line in lines])]
 
 
 def _is_local(event: Any) -> bool:
