@@ -1,60 +1,21 @@
-"""Skills of the tests, small enough to say in one line what each is for, and the tools and workflows they call."""
+"""Skills of the tests, small enough to say in one line what each is for, and the workflows they call.
+
+All of it is immutable, so that the tasks of a worker share one copy: imported again for each task, it would take a
+fifth of the CPU of the tests on a server.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
 from temporalio import activity, workflow
 
-from refold import Artifact, Cmd, CommandError, Content, Ctx, Transition, UserMessage, flow_skill, step, tool
+from refold import Artifact, Cmd, CommandError, Content, Ctx, Transition, UserMessage, flow_skill, step
 from refold.core.events import Event
-from refold.effects import Never, TryLater
 from refold.temporal import workflow_for
-
-calls: Counter[str] = Counter()
-"""How often each tool ran, by the key it was called with; kept in the worker's process."""
-
-
-@tool(effect="idempotent")
-async def add(a: int, b: int) -> int:
-    """The sum."""
-    return a + b
-
-
-@tool(effect="idempotent")
-def flaky(who: str, failures: int) -> int:
-    """Fails with "try later" as often as asked, then says how often it was called."""
-    calls[who] += 1
-    if calls[who] <= failures:
-        raise TryLater("the service is busy")
-    return calls[who]
-
-
-@tool(effect="idempotent")
-async def broken() -> None:
-    """Fails for good."""
-    raise Never("the account is closed")
-
-
-@tool(effect="idempotent")
-async def endless(who: str) -> None:
-    """Runs until it is canceled, and notes that it was."""
-    calls[f"{who} started"] += 1
-    try:
-        await asyncio.Event().wait()
-    except asyncio.CancelledError:
-        calls[f"{who} canceled"] += 1
-        raise
-
-
-@tool(effect="idempotent")
-async def large(size: int) -> str:
-    """A text of this many characters."""
-    return "x" * size
+from tests.temporal.tools import add, broken, endless, flaky, large
 
 
 @activity.defn
@@ -81,7 +42,7 @@ class BytesWorkflow:
         return b"\x00\xff"
 
 
-TOOLS: list[Any] = [add, flaky, broken, endless, large]
+TOOLS: tuple[Any, ...] = (add, flaky, broken, endless, large)
 
 
 @flow_skill(id="adder")

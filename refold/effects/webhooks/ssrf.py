@@ -26,6 +26,7 @@ import httpcore2
 import httpx2
 
 from refold.core.errors import DefinitionError, InputRejected
+from refold.effects.http.certificates import authorities
 
 ALLOW_ENV = "REFOLD_OUTBOUND_ALLOW"
 PORTS_ENV = "REFOLD_OUTBOUND_PORTS"
@@ -147,9 +148,10 @@ class ScreenedTransport(httpx2.AsyncHTTPTransport):
 
     def __init__(self, screen: Screen, *, limits: httpx2.Limits | None = None) -> None:
         limits = limits or httpx2.Limits()
-        super().__init__(trust_env=False)
+        trusted = authorities()  # SSL_CERT_FILE may name an authority of the operator's own
+        super().__init__(verify=trusted, trust_env=False)
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=httpx2.create_ssl_context(),  # SSL_CERT_FILE may name an authority of the operator's own
+            ssl_context=trusted,
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,
             keepalive_expiry=limits.keepalive_expiry,

@@ -271,7 +271,7 @@ async def test_a_request_to_cancel_is_not_left_behind(client: Client, values: Fo
     queue = f"canceled by {moved_by}"
     restless = 1 if moved_by == "its length" else None
     engine = TemporalEngine(client, queue, patience=PATIENT, events_per_run=restless)
-    plugin = RefoldPlugin([sealed_skills, skills.CountsWorkflow], TOOLS + skills.TOOLS, storage=values)
+    plugin = RefoldPlugin([sealed_skills, skills.CountsWorkflow], [*TOOLS, *skills.TOOLS], storage=values)
     waiting: list[asyncio.Future[object]] = []
     if moved_by == "its first pause":
         task_id = (await TemporalEngine(client, queue, patience=SOON).start("seals_itself", text("tea"))).task_id

@@ -11,7 +11,7 @@ import pytest
 from refold import DefinitionError
 from refold.temporal import Profile, workflow_for
 from refold.temporal.worker.profile import DEFAULT, FAST_RECOVERY
-from refold.temporal.worker.sandboxed.immutable import is_immutable
+from refold.temporal.worker.sandboxed.immutable import mutable_in
 from tests.faults import policy_skills
 from tests.faults.policy_skills import HASTY, Told
 
@@ -33,7 +33,7 @@ def test_tasks_still_share_the_skills_module() -> None:
     module = ModuleType("made_up")
     vars(module).update(HASTY=HASTY, ToldWorkflow=policy_skills.RepeatsWorkflow)
 
-    assert is_immutable(module)
+    assert mutable_in(module) is None
 
 
 @pytest.mark.parametrize("given", ["quick", "", 5, timedelta(seconds=1), "Default"])

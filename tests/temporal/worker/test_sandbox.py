@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
 import sys
 from collections.abc import Iterator
@@ -10,34 +11,19 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import structlog.testing
 from temporalio import workflow
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-import workflows.hello
-import workflows.order_desk
-import workflows.planner
-import workflows.react
-import workflows.research
-import workflows.research_loop
-import workflows.research_loop_steps
-import workflows.research_loop_table
+import workflows
 from refold.temporal.recorded.reading import FromReplay
 from refold.temporal.worker.registry import workflows_of
 from refold.temporal.worker.sandboxed import sharing
-from refold.temporal.worker.sandboxed.immutable import is_immutable
+from refold.temporal.worker.sandboxed.immutable import mutable_in
 from refold.temporal.worker.sandboxed.sandbox import Sandbox, sandbox
 from refold.temporal.worker.workflow import SkillWorkflow
 
-SHIPPED = [
-    workflows.hello,
-    workflows.react,
-    workflows.order_desk,
-    workflows.planner,
-    workflows.research,
-    workflows.research_loop,
-    workflows.research_loop_steps,
-    workflows.research_loop_table,
-]
+SHIPPED = sorted(found.name for found in pkgutil.iter_modules(workflows.__path__, "workflows."))
 
 SKILL = """
 from refold import Content, Ctx, Transition, flow_skill, step
@@ -84,12 +70,12 @@ def begin_another(runner: Sandbox, cls: type[SkillWorkflow]) -> None:
     SandboxedWorkflowRunner.prepare_workflow(runner, workflow._Definition.must_from_class(cls))
 
 
-@pytest.mark.parametrize("module", SHIPPED, ids=lambda module: str(module.__name__))
-def test_nothing_in_a_shipped_skill_can_change(module: ModuleType) -> None:
+@pytest.mark.parametrize("name", SHIPPED)
+def test_nothing_in_a_shipped_skill_can_change(name: str) -> None:
     """
     The modules of the shipped skills hold functions, classes and constants alone.
     """
-    assert is_immutable(module)
+    assert mutable_in(importlib.import_module(name)) is None
 
 
 def test_a_future_import_leaves_nothing_that_can_change() -> None:
@@ -100,14 +86,16 @@ def test_a_future_import_leaves_nothing_that_can_change() -> None:
     exec("from __future__ import annotations", vars(module))
 
     assert "annotations" in vars(module)
-    assert is_immutable(module)
+    assert mutable_in(module) is None
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param("SEEN = []", id="list"),
-        pytest.param("COUNTS = {}", id="dict"),
+        pytest.param("SEEN = []\ndef f(): SEEN.append(1)", id="list"),
+        pytest.param("COUNTS = {}\ndef f(): COUNTS['a'] = 1", id="dict"),
+        pytest.param("SEEN = [[]]\ndef f(): return SEEN[0]", id="list-in-a-list"),
+        pytest.param("COUNT = 0\ndef f():\n    global COUNT\n    COUNT += 1", id="global"),
         pytest.param("import itertools\nNUMBERS = itertools.count()", id="iterator"),
         pytest.param("import functools\n@functools.cache\ndef kept(x): return x", id="cache"),
         pytest.param("class Box:\n    held = []", id="class-attribute"),
@@ -146,8 +134,8 @@ async def test_what_can_change_is_each_tasks_own(more: str, folder: Path, reques
     name = "made_up_" + re.sub(r"\W", "_", request.node.callspec.id)
     cls = made(folder, name, more)
 
-    assert not is_immutable(sys.modules[name])
-    assert prepared(cls).shared == {}
+    assert mutable_in(sys.modules[name]) is not None
+    assert prepared(cls).shared == {name: None}
 
 
 @pytest.mark.parametrize(
@@ -163,6 +151,12 @@ async def test_what_can_change_is_each_tasks_own(more: str, folder: Path, reques
         pytest.param("from pydantic import BaseModel\nclass M(BaseModel):\n    xs: list[int] = []", id="model-class"),
         pytest.param("from math import floor\njoined = ', '.join\nmade = dict.fromkeys", id="builtins"),
         pytest.param("from datetime import datetime, timedelta\nSOON = timedelta(minutes=5)", id="restricted"),
+        pytest.param("PRICES = {'a': 1}\ndef f(x): return PRICES.get(x, 0)", id="constant-dict"),
+        pytest.param(
+            "from refold.agent import Agent, Cache, RateLimit\nUSED = [RateLimit(1, steps=['tool'])]\n"
+            "NAMES = []\nNAMES.append('a')\nClerk = Agent('clerk', middleware=USED, tags=NAMES)",
+            id="what-is-given-to-an-agent",
+        ),
     ],
 )
 async def test_what_cannot_change_is_shared(more: str, folder: Path, request: pytest.FixtureRequest) -> None:
@@ -180,16 +174,21 @@ async def test_a_helper_that_can_change_keeps_its_skill_from_being_shared(folder
     What a skill imports is judged with it.
     """
     (folder / "made_up_helper.py").write_text("SEEN = []\n")
-    cls = made(folder, "made_up_user", "import made_up_helper")
+    reads = made(folder, "made_up_reader", "import made_up_helper\ndef f(): return len(made_up_helper.SEEN)")
+    changes = made(folder, "made_up_changer", "import made_up_helper\ndef f(): made_up_helper.SEEN.append(1)")
 
-    assert prepared(cls).shared == {}
+    assert prepared(reads).shared["made_up_reader"] is not None
+    with structlog.testing.capture_logs() as lines:
+        assert prepared(changes).shared == {"made_up_changer": None}
+    (line,) = lines
+    assert (line["module"], line["since_it_can_change"]) == ("made_up_changer", "made_up_helper.SEEN")
 
 
 async def test_what_a_step_imports_by_its_name_is_judged_when_it_is_there(folder: Path) -> None:
     """
     An import that no code shows: later tasks share nothing, since the module could keep what one task leaves in it.
     """
-    (folder / "made_up_counter.py").write_text("COUNT = []\n")
+    (folder / "made_up_counter.py").write_text("COUNT = []\ndef count(): COUNT.append(1)\n")
     (folder / "made_up_names.py").write_text("NAMES = ()\n")
     cls = made(folder, "made_up_dynamic", "import importlib")
     runner = prepared(cls)

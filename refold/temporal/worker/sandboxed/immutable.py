@@ -1,7 +1,8 @@
 """Tells whether an imported module is immutable, so that the tasks of a worker can share one copy.
 
-Strict: a value of a type that is not known to be immutable makes the module mutable, and so does a function that
-imports, since the module that it imports is not there to be looked at.
+Strict: a value of a type that is not known to be immutable makes the module mutable. So does a function that imports,
+since the module that it imports is not there to be looked at, and one that binds a name of its module anew. Lists,
+dicts and sets that a module holds by name count as immutable where they are constants (see `constants`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from refold.core.contracts.contract import Contract, Fallback, Invariant, Move, 
 from refold.core.steps.machine import StepMachine
 from refold.core.steps.table import Step
 from refold.core.values import Value
+from refold.temporal.worker.sandboxed.constants import only_read
 
 _FUTURE = type(annotations)  # what `from __future__ import annotations` leaves in a module
 _FIELD_OF_A_TUPLE = type(vars(namedtuple("Pair", "left right"))["left"])
@@ -42,16 +44,38 @@ _SDK = "temporalio."
 _THEIR_OWN = re.compile(
     r"__(?!refold_skill)\w+__|_abc_impl|_fields|_field_defaults|model_config|model_fields|model_computed_fields"
 )
+_REACHING_OUT = frozenset({"IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
 _ENUMS_OWN = re.compile(r"_\w+_")
 
 
-def is_immutable(module: ModuleType) -> bool:
-    """Whether every value under the module's own names is immutable; names from other modules do not count."""
-    return _all(_own(vars(module)), module.__name__, set())
+def mutable_in(module: ModuleType, beside: Iterable[ModuleType] = ()) -> str | None:
+    """The first of the module's own names under which something can change; None if there is none.
+
+    Names that it imported count too where they are lists, dicts or sets, or instances of another module's classes;
+    other modules' classes and functions do not.
+
+    Args:
+        module: The module.
+        beside: The other modules whose functions may reach what it holds.
+    """
+    modules, seen = (module, *beside), set[int]()
+    for name, value in _own_names(vars(module)).items():
+        if type(value) in (list, dict, set):
+            members = [*value, *value.values()] if isinstance(value, dict) else value
+            immutable = _all(members, module.__name__, seen) and only_read(name, modules)
+        else:
+            immutable = _is_immutable(value, module.__name__, seen)
+        if not immutable:
+            return name
+    return None
+
+
+def _own_names(names: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in names.items() if not _THEIR_OWN.fullmatch(name)}
 
 
 def _own(names: Mapping[str, Any]) -> list[Any]:
-    return [value for name, value in names.items() if not _THEIR_OWN.fullmatch(name)]
+    return list(_own_names(names).values())
 
 
 def _attributes(cls: type) -> list[Any]:
@@ -74,7 +98,7 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
         # A class of another module is checked with that module.
         return value.__module__ != module or _all(_attributes(value), module, seen)
     if isinstance(value, types.FunctionType):
-        if value.__module__ == module and _imports(value.__code__):
+        if value.__module__ == module and _reaches_out(value.__code__):
             return False
         cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
         wrapped = vars(value).get("__wrapped__")
@@ -113,9 +137,10 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _imports(code: types.CodeType) -> bool:
+def _reaches_out(code: types.CodeType) -> bool:
+    """Whether it imports, or binds a name of its module."""
     inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
-    return any(one.opname == "IMPORT_NAME" for one in dis.get_instructions(code)) or any(map(_imports, inner))
+    return any(one.opname in _REACHING_OUT for one in dis.get_instructions(code)) or any(map(_reaches_out, inner))
 
 
 def _filled(cell: types.CellType) -> bool:

@@ -16,7 +16,10 @@ from temporalio.worker.workflow_sandbox._importer import Importer
 from temporalio.worker.workflow_sandbox._restrictions import RestrictedModule, RestrictionContext
 from temporalio.worker.workflow_sandbox._runner import _Instance
 
-from refold.temporal.worker.sandboxed.immutable import is_immutable
+from refold.seen.logs import logger
+from refold.temporal.worker.sandboxed.immutable import mutable_in
+
+log = logger(__name__)
 
 _OVERRIDDEN = {
     "__init__": ("instance_details", "runner_class", "restrictions"),
@@ -46,16 +49,21 @@ class SharedImporter(Importer):
     """An importer that tells whether tasks may share its modules, those included that a task imported since."""
 
     _judged = 0
-    _immutable = True
+    _mutable: str | None = None
 
-    def immutable(self) -> bool:
-        """Whether all modules that were imported inside the sandbox are immutable; shared ones do not count."""
+    def mutable(self) -> str | None:
+        """The first name, with its module, under which something can change; None if nothing can.
+
+        Of the modules that were imported inside the sandbox; those that are shared with the process do not count.
+        """
         found = list(self.new_modules.items())  # a copy: a task of another thread may import meanwhile
         if len(found) > self._judged:
             own = [one for name, one in found if name != "__main__" and one is not sys.modules.get(name)]
-            self._immutable = all(isinstance(module, RestrictedModule) or is_immutable(module) for module in own)
+            inside = [one for one in own if not isinstance(one, RestrictedModule)]
+            names = ((one.__name__, mutable_in(one, inside)) for one in inside)
+            self._mutable = next((f"{module}.{name}" for module, name in names if name is not None), None)
             self._judged = len(found)
-        return self._immutable
+        return self._mutable
 
 
 class SharingModules(_Instance):
@@ -74,10 +82,18 @@ class SharingModules(_Instance):
     def _create_instance(self) -> None:
         name = self._workflow_module_name()
         known = self._shared.get(name)
-        if known is not None and not known.immutable():
-            known = self._shared[name] = None
+        if known is not None and self._is_told_apart(name, known):
+            known = None
         importer = known or SharedImporter(self.importer.restrictions, _PerThread(), workflow_module_name=name)
         self.importer = importer
         super()._create_instance()  # reuses the importer's modules
-        if name not in self._shared and importer.immutable():
+        if name not in self._shared and not self._is_told_apart(name, importer):
             self._shared[name] = importer
+
+    def _is_told_apart(self, name: str, importer: SharedImporter) -> bool:
+        """Whether each task imports the workflow's module for itself, from now on; the log says once why."""
+        mutable = importer.mutable()
+        if mutable is not None:
+            self._shared[name] = None
+            log.info("module_imported_for_each_task", module=name, since_it_can_change=mutable)
+        return mutable is not None
