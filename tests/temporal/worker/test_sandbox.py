@@ -94,6 +94,10 @@ def test_a_future_import_leaves_nothing_that_can_change() -> None:
     [
         pytest.param("SEEN = []\ndef f(): SEEN.append(1)", id="list"),
         pytest.param("COUNTS = {}\ndef f(): COUNTS['a'] = 1", id="dict"),
+        pytest.param("from types import MappingProxyType\nSEEN = MappingProxyType({'a': []})", id="proxy-of-lists"),
+        pytest.param(
+            "from types import MappingProxyType\nD = {}\nP = MappingProxyType(D)\ndef f(): D['a'] = 1", id="proxied"
+        ),
         pytest.param("SEEN = [[]]\ndef f(): return SEEN[0]", id="list-in-a-list"),
         pytest.param("COUNT = 0\ndef f():\n    global COUNT\n    COUNT += 1", id="global"),
         pytest.param("import itertools\nNUMBERS = itertools.count()", id="iterator"),
@@ -151,6 +155,9 @@ async def test_what_can_change_is_each_tasks_own(more: str, folder: Path, reques
         pytest.param("from pydantic import BaseModel\nclass M(BaseModel):\n    xs: list[int] = []", id="model-class"),
         pytest.param("from math import floor\njoined = ', '.join\nmade = dict.fromkeys", id="builtins"),
         pytest.param("from datetime import datetime, timedelta\nSOON = timedelta(minutes=5)", id="restricted"),
+        pytest.param(
+            "from types import MappingProxyType\nP = MappingProxyType({'a': (1,)})\ndef f(): return P", id="proxy"
+        ),
         pytest.param("PRICES = {'a': 1}\ndef f(x): return PRICES.get(x, 0)", id="constant-dict"),
         pytest.param(
             "from refold.agent import Agent, Cache, RateLimit\nUSED = [RateLimit(1, steps=['tool'])]\n"

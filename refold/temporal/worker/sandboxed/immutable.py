@@ -61,13 +61,16 @@ def mutable_in(module: ModuleType, beside: Iterable[ModuleType] = ()) -> str | N
     modules, seen = (module, *beside), set[int]()
     for name, value in _own_names(vars(module)).items():
         if type(value) in (list, dict, set):
-            members = [*value, *value.values()] if isinstance(value, dict) else value
-            immutable = _all(members, module.__name__, seen) and only_read(name, modules)
+            immutable = _all(_members(value), module.__name__, seen) and only_read(name, modules)
         else:
             immutable = _is_immutable(value, module.__name__, seen)
         if not immutable:
             return name
     return None
+
+
+def _members(value: Iterable[Any]) -> Iterable[Any]:
+    return [*value, *value.values()] if isinstance(value, Mapping) else value
 
 
 def _own_names(names: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,6 +119,8 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
         return _all([value.fget, value.fset, value.fdel], module, seen)
     if isinstance(value, tuple | frozenset):
         return _all(value, module, seen)
+    if isinstance(value, types.MappingProxyType):
+        return _all(_members(value), module, seen)  # the dict behind it is looked at under its own name, if it has one
     if isinstance(value, types.BuiltinFunctionType):
         return _is_immutable(value.__self__, module, seen)  # the module of a function, or what a method is bound to
     if isinstance(value, types.MethodType):
