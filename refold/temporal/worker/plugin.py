@@ -36,6 +36,7 @@ from refold.effects.mcp.servers import McpServer
 from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
 from refold.engine import PayloadTooLarge
+from refold.seen.logs import logger
 from refold.static.models import models_named
 from refold.temporal.data.absent import reading_inputs
 from refold.temporal.data.codec import CodecSeal, codec_of, fit
@@ -57,6 +58,7 @@ from refold.temporal.worker.workflow import DEFINITION
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
 
+log = logger(__name__)
 _workers = count(1)  # of this process
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
@@ -212,6 +214,9 @@ class RefoldPlugin(SimplePlugin):
         if self.skill_ids:
             REFUSED[config["client"].namespace, config["task_queue"]] = self._refused.note
         runner = config.get("workflow_runner")
+        for module, held in runner.shared.items() if isinstance(runner, Sandbox) else ():
+            if isinstance(held, str):
+                log.info("module_imported_for_each_task", module=module, since_it_can_change=held)
         if isinstance(runner, Sandbox | Unsandboxed):
             config["workflow_runner"] = cast(WorkflowRunner, runner.reading(FromServer(config["client"])))
         workflows = list(config.get("workflows") or [])

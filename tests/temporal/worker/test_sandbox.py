@@ -11,11 +11,14 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import structlog.testing
+from structlog.testing import capture_logs
 from temporalio import workflow
+from temporalio.client import Client
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 import workflows
+import workflows.hello
+from refold.temporal import RefoldPlugin, make_worker
 from refold.temporal.recorded.reading import FromReplay
 from refold.temporal.worker.registry import workflows_of
 from refold.temporal.worker.sandboxed import sharing
@@ -139,7 +142,8 @@ async def test_what_can_change_is_each_tasks_own(more: str, folder: Path, reques
     cls = made(folder, name, more)
 
     assert mutable_in(sys.modules[name]) is not None
-    assert prepared(cls).shared == {name: None}
+    [told_apart] = prepared(cls).shared.values()
+    assert str(told_apart).startswith(f"{name}.")
 
 
 @pytest.mark.parametrize(
@@ -184,11 +188,21 @@ async def test_a_helper_that_can_change_keeps_its_skill_from_being_shared(folder
     reads = made(folder, "made_up_reader", "import made_up_helper\ndef f(): return len(made_up_helper.SEEN)")
     changes = made(folder, "made_up_changer", "import made_up_helper\ndef f(): made_up_helper.SEEN.append(1)")
 
-    assert prepared(reads).shared["made_up_reader"] is not None
-    with structlog.testing.capture_logs() as lines:
-        assert prepared(changes).shared == {"made_up_changer": None}
-    (line,) = lines
-    assert (line["module"], line["since_it_can_change"]) == ("made_up_changer", "made_up_helper.SEEN")
+    assert isinstance(prepared(reads).shared["made_up_reader"], sharing.SharedImporter)
+    assert prepared(changes).shared == {"made_up_changer": "made_up_helper.SEEN"}
+
+
+async def test_a_worker_says_what_tasks_do_not_share(client: Client, folder: Path) -> None:
+    """
+    With the first name under which something can change.
+    """
+    made(folder, "made_up_said", "SEEN = []\ndef f(): SEEN.append(1)")
+
+    with capture_logs() as lines:
+        make_worker(client, RefoldPlugin([sys.modules["made_up_said"], workflows.hello]), task_queue="said")
+
+    said = [(line["module"], line["since_it_can_change"]) for line in lines if "module" in line]
+    assert said == [("made_up_said", "made_up_said.SEEN")]
 
 
 async def test_what_a_step_imports_by_its_name_is_judged_when_it_is_there(folder: Path) -> None:
@@ -200,7 +214,6 @@ async def test_what_a_step_imports_by_its_name_is_judged_when_it_is_there(folder
     cls = made(folder, "made_up_dynamic", "import importlib")
     runner = prepared(cls)
     task = runner.shared["made_up_dynamic"]
-    assert task is not None
 
     for name, shared in (("made_up_names", True), ("made_up_counter", False)):
         with task.applied():
@@ -209,7 +222,7 @@ async def test_what_a_step_imports_by_its_name_is_judged_when_it_is_there(folder
         assert (runner.shared["made_up_dynamic"] is task) is shared
 
     begin_another(runner, cls)
-    assert runner.shared == {"made_up_dynamic": None}
+    assert runner.shared == {"made_up_dynamic": "made_up_counter.COUNT"}
 
 
 async def test_what_the_sandbox_has_loaded_is_not_loaded_again(folder: Path) -> None:

@@ -70,8 +70,8 @@ class Sandbox(SandboxedWorkflowRunner):
     """The SDK's sandbox for workers that use refold's data converter.
 
     Attributes:
-        shared: The importers that tasks share, by the name of their workflow's module; None where tasks share none any
-            more, because a step imported a module that is not immutable.
+        shared: The importers that tasks share, by the name of their workflow's module; where tasks share none, the
+            first name under which something can change, with its module.
         loaded: The workflow classes that the sandbox has loaded.
         reader: Reads what was recorded of a task that is rebuilt.
     """

@@ -16,10 +16,7 @@ from temporalio.worker.workflow_sandbox._importer import Importer
 from temporalio.worker.workflow_sandbox._restrictions import RestrictedModule, RestrictionContext
 from temporalio.worker.workflow_sandbox._runner import _Instance
 
-from refold.seen.logs import logger
 from refold.temporal.worker.sandboxed.immutable import mutable_in
-
-log = logger(__name__)
 
 _OVERRIDDEN = {
     "__init__": ("instance_details", "runner_class", "restrictions"),
@@ -74,7 +71,7 @@ class SharingModules(_Instance):
         det: WorkflowInstanceDetails,
         runner_class: type[WorkflowRunner],
         restrictions: SandboxRestrictions,
-        shared: dict[str, SharedImporter | None],
+        shared: dict[str, SharedImporter | str],
     ) -> None:
         self._shared = shared
         super().__init__(det, runner_class, restrictions)
@@ -82,18 +79,10 @@ class SharingModules(_Instance):
     def _create_instance(self) -> None:
         name = self._workflow_module_name()
         known = self._shared.get(name)
-        if known is not None and self._is_told_apart(name, known):
-            known = None
-        importer = known or SharedImporter(self.importer.restrictions, _PerThread(), workflow_module_name=name)
-        self.importer = importer
+        if isinstance(known, SharedImporter):
+            known = self._shared[name] = known.mutable() or known
+        if not isinstance(known, SharedImporter):
+            known = SharedImporter(self.importer.restrictions, _PerThread(), workflow_module_name=name)
+        self.importer = known
         super()._create_instance()  # reuses the importer's modules
-        if name not in self._shared and not self._is_told_apart(name, importer):
-            self._shared[name] = importer
-
-    def _is_told_apart(self, name: str, importer: SharedImporter) -> bool:
-        """Whether each task imports the workflow's module for itself, from now on; the log says once why."""
-        mutable = importer.mutable()
-        if mutable is not None:
-            self._shared[name] = None
-            log.info("module_imported_for_each_task", module=name, since_it_can_change=mutable)
-        return mutable is not None
+        self._shared.setdefault(name, known.mutable() or known)
