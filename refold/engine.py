@@ -22,7 +22,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
 from refold.core.commands import AskUser
@@ -34,7 +34,7 @@ from refold.core.fold.snapshot import Fork, Pending, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
 from refold.core.schema import fields_of, problems, type_name
-from refold.core.values import Value, lean, shortened
+from refold.core.values import BuiltLate, Value, lean, shortened
 from refold.core.waits import Unresolved, Wait
 from refold.cost import Cost
 from refold.record import Explanation, TaskRecord
@@ -122,18 +122,14 @@ class PayloadTooLarge(StorageError):
     """A value is larger than Temporal takes, and storage for large values is off."""
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class MessageView(_View):
+class MessageView(BuiltLate):
     """A message, as text; data as its JSON."""
 
     role: Literal["user", "agent"]
     text: str
 
 
-class ArtifactView(_View):
+class ArtifactView(BuiltLate):
     """An artifact by its text, data or address; by its parts if it has several, or a file.
 
     Attributes:
@@ -151,7 +147,7 @@ class ArtifactView(_View):
         return Artifact(name=self.name, parts=self.parts or (Part(text=self.text, data=self.data, url=self.url),))
 
 
-class PendingView(_View):
+class PendingView(BuiltLate):
     """A command without a result yet.
 
     Attributes:
@@ -176,7 +172,7 @@ class PendingView(_View):
     until: datetime | None = lean()
 
 
-class WaitView(_View):
+class WaitView(BuiltLate):
     """An open question.
 
     Attributes:
@@ -216,7 +212,7 @@ class WaitView(_View):
     since: datetime | None = lean()
 
 
-class ForkView(_View):
+class ForkView(BuiltLate):
     """The origin of a forked task.
 
     Attributes:
@@ -230,7 +226,7 @@ class ForkView(_View):
     live: bool = lean(False)
 
 
-class OffspringView(_View):
+class OffspringView(BuiltLate):
     """A task that was recovered or forked from another one.
 
     Attributes:
@@ -244,7 +240,7 @@ class OffspringView(_View):
     seq: int
 
 
-class TaskView(_View):
+class TaskView(BuiltLate):
     """A task as people and programs see it; what `refold show --json` prints.
 
     Attributes:
@@ -414,7 +410,7 @@ class Place(Value):
     task_id: str
 
 
-class Listed(_View):
+class Listed(BuiltLate):
     """A task as it is listed, without querying its worker; may lag by moments.
 
     Attributes:
@@ -441,7 +437,7 @@ class Listed(_View):
         return Place(at=self.status_at, task_id=self.task_id)
 
 
-class ScheduleView(_View):
+class ScheduleView(BuiltLate):
     """A schedule as people and programs see it.
 
     Attributes:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import signal
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from typer.main import get_command
 
 from refold.seen.logs import texts_of_lines
 
@@ -42,6 +44,14 @@ def receipts_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         patch.setenv("REFOLD_GRACE", "5")
         patch.setenv("GOGC", "300")  # Temporal servers of a few minutes: less of their CPU for garbage, more memory
         patch.setenv("REFOLD_LEDGER", str(tmp_path_factory.mktemp("receipts") / "ledger.db"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_command_line() -> Iterator[None]:
+    """A thousand tests call `refold`, and typer would put its verbs together for each: 40 ms of CPU a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", cache(get_command))
         yield
 
 

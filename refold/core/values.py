@@ -47,20 +47,25 @@ _set = object.__setattr__
 _PLAIN = {str, bytes, int, float, bool, NoneType, datetime}
 
 
-class Value(BaseModel):
-    """A fact or a request: it never changes, and a misspelt field is an error.
+class BuiltLate(BaseModel):
+    """What never changes, and whose class is built when it is first used: a process needs few, and starts sooner."""
 
-    Two values with equal fields are equal, so tests compare them directly.
-    """
-
-    # Built when first used: a verb of the command line needs few of them, and starts a sixth sooner.
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     @classmethod
     def model_rebuild(cls, *, _types_namespace: Mapping[str, Any] | None = None, **options: Any) -> bool | None:
         """Build the class, by the names of where it is defined. pydantic would take those of whoever uses it first,
         too; and to read them amid a comprehension crashes Python 3.13.0."""
         return super().model_rebuild(_types_namespace=_types_namespace or {}, **options)
+
+
+class Value(BuiltLate):
+    """A fact or a request: it never changes, and a misspelt field is an error.
+
+    Two values with equal fields are equal, so tests compare them directly.
+    """
+
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     def own(self) -> Self:
         """The value itself; a copy if it holds JSON data, so that changes of the copy's data change nothing else."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, field_serializer, model_validator
+from pydantic import JsonValue, field_serializer, model_validator
 
 from refold.core.chat import Previous
 from refold.core.commands import PartBudget
@@ -14,7 +14,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
 from refold.core.retry_policy import Failure
-from refold.core.values import Name, Value, lean
+from refold.core.values import BuiltLate, Name, Value, lean
 from refold.engine import TaskView
 from refold.formats import FORMAT, loaded, numbered, read
 from refold.temporal.data.payloads import Stored
@@ -211,7 +211,7 @@ class TaskStart(Value):
         return self.hold or self.start_delay_s is not None
 
 
-class TaskResult(BaseModel):
+class TaskResult(BuiltLate):
     """What a task leaves behind when it ends: readable in the Temporal UI, its journal beside it.
 
     Attributes:
@@ -222,8 +222,6 @@ class TaskResult(BaseModel):
         mark: The task at most some hundred entries before it ended, where its last run has many: recovery folds the
             journal from there.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     format: int = numbered()
     task: TaskView

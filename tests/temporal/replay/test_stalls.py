@@ -27,8 +27,8 @@ def stalls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     def late(self: SkillWorkflow, event: Any, *at: Any) -> Any:
         if coming and not self._now.seq:
             until = time.monotonic() + coming.pop()
-            while time.monotonic() < until:  # a sleep would not be interrupted
-                pass
+            while time.monotonic() < until:  # one long sleep would not be interrupted
+                time.sleep(0.01)
         return take(self, event, *at)
 
     monkeypatch.setattr(SkillWorkflow, "_take", late)
