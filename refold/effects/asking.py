@@ -13,8 +13,14 @@ ASK_AGAIN = "this workflow is about to take in what has just happened to it; ask
 T = TypeVar("T")
 
 
-async def asked(ask: Callable[[], Awaitable[T]]) -> T:
+async def asked(ask: Callable[[], Awaitable[T]], taken_in: Callable[[], Awaitable[None]] | None = None) -> T:
     """Send a query again for as long as a worker says so: each time, the workflow has taken something in meanwhile.
+
+    Args:
+        ask: Sends the query.
+        taken_in: Waits until the workflow has taken in what had happened to it. A worker that refuses a query forgets
+            the workflow, and folds it anew for the next workflow task: where ten thousand messages wait, a query after
+            each thousand would make it do so ten times.
 
     Raises:
         WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError: As the SDK's `query`.
@@ -25,3 +31,5 @@ async def asked(ask: Callable[[], Awaitable[T]]) -> T:
         except WorkflowQueryFailedError as error:
             if ASK_AGAIN not in error.message:
                 raise
+        if taken_in is not None:
+            await taken_in()

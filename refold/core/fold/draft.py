@@ -252,7 +252,8 @@ class Draft:
     def note_message(self, message: UserMessage) -> None:
         """Add a user's message to the task's messages, and its delivery id to `seen`, so that it is taken once."""
         if not message.called_back:
-            self.messages = (*self.messages, as_said(message, self.seq))
+            # Not unpacked, which copies twice: a task may have ten thousand messages.
+            self.messages = self.messages + (as_said(message, self.seq),)  # noqa: RUF005
         if message.delivery_id is not None:
             seen = {**self.base.seen, message.delivery_id: self.seq}
             self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
@@ -287,7 +288,7 @@ class Draft:
             "seq": self.seq, "at": self.at, "lifecycle": self.lifecycle, "state": self.state, "pending": self.pending,
             "waits": self.waits, "held": self.held, "early": self.early, "receipts": self.receipts,
             "threads": self.threads, "done": self.done, "redo": self.redo,
-            "messages": (*self.messages, *self.said), **changes,
+            "messages": self.messages + tuple(self.said), **changes,
         })  # fmt: skip
 
     def _entry(self, after: Snapshot, status: Status | None) -> Entry:

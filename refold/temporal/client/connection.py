@@ -61,6 +61,9 @@ SOON_S = 0.1
 EXIT_PAUSE_S = 0.05
 """How long a process that has connected to a server pauses before it exits, in seconds."""
 
+TAKEN_IN_S = 1.0
+"""The longest pause between two looks whether a task has taken in what had happened to it, in seconds."""
+
 T = TypeVar("T")
 
 
@@ -148,8 +151,8 @@ class Connection:
             reject_condition=QueryRejectCondition.NOT_OPEN if if_open else None,
             rpc_timeout=(patience or self.patience) / QUERY_ATTEMPTS,
         )
-        ask = partial(asked, query)
         attempt, until = 0, time.monotonic() + (patience or self.patience).total_seconds()
+        ask = partial(asked, query, partial(self._taken_in, task_id, until))
         while True:
             attempt += 1
             try:
@@ -173,6 +176,13 @@ class Connection:
                     raise
             else:
                 return answer
+
+    async def _taken_in(self, task_id: str, until: float) -> None:
+        """Wait until a task has no workflow task to do, but not longer than until this time of `time.monotonic`."""
+        pause = 0.05
+        while (await self.standing(task_id)).events is None and time.monotonic() < until:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, TAKEN_IN_S)
 
     async def ping(self) -> None:
         """Ask for the namespace, so that both the server and the namespace must be there.
