@@ -1,6 +1,6 @@
 """The Temporal servers that tests share: at most two in each process, which end when no file needs them any more.
 
-And the order of the files: those that take longest come first, so that processes which share them end at the same time.
+And the order of the tests: those that take longest come first, so that processes which share them end at the same time.
 """
 
 from __future__ import annotations
@@ -49,14 +49,20 @@ async def hasty_server() -> AsyncIterator[DevServer]:
 
 @pytest.hookimpl(trylast=True)  # when all marks are there
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First the files that kill processes, then those that need a server, then all others."""
+    """First the files that kill processes, then those that need a server, then all others; of the sweeps, first those
+    that may take longest, so that none begins when the others are over."""
     places: dict[Path, int] = {}
     for item in items:
         place = next((at for at, mark in enumerate(PLACES) if item.get_closest_marker(mark)), len(PLACES))
         places[item.path] = min(place, places.get(item.path, place))
     for item in items:
         item.stash[_place] = places[item.path]
-    items.sort(key=lambda item: places[item.path])
+    items.sort(key=lambda item: (places[item.path], -_longest_s(item)))
+
+
+def _longest_s(item: pytest.Item) -> float:
+    limit = item.get_closest_marker("timeout")
+    return float(limit.args[0]) if limit is not None and item.get_closest_marker("sweep") else 0.0
 
 
 @pytest.hookimpl
