@@ -1,0 +1,56 @@
+"""Queries that came ahead of a workflow task are sent again, once the task has taken in what came."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from temporalio.client import WorkflowQueryFailedError
+
+from refold.effects.asking import ASK_AGAIN, asked
+from refold.temporal import TemporalEngine
+from tests.temporal.test_task import text
+
+
+async def test_a_query_is_sent_again_once_the_task_has_taken_in_what_came() -> None:
+    """
+    Each time before it is sent again; any other failure is raised.
+    """
+    early = [WorkflowQueryFailedError(ASK_AGAIN), WorkflowQueryFailedError(f"{ASK_AGAIN}!")]
+    answers: list[str | WorkflowQueryFailedError] = [*early, "done"]
+    waited: list[int] = []
+
+    async def ask() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, WorkflowQueryFailedError):
+            raise answer
+        return answer
+
+    async def taken_in() -> None:
+        waited.append(len(answers))
+
+    assert await asked(ask, taken_in) == "done"
+    assert waited == [2, 1]
+    answers.append(WorkflowQueryFailedError("another"))
+    with pytest.raises(WorkflowQueryFailedError, match="another"):
+        await asked(ask, taken_in)
+    assert waited == [2, 1]
+
+
+async def test_a_task_that_nobody_serves_is_not_waited_for_longer_than_the_caller_waits(
+    engine: TemporalEngine,
+) -> None:
+    """
+    What came to it is never taken in; a task at rest has taken in everything.
+    """
+    resting = await engine.start("counts", text("go"))
+    handle = await engine.client.start_workflow("nobody_serves_this", id="waits-for-ever", task_queue="nobodys")
+    long = time.monotonic() + 3_600
+
+    async with asyncio.timeout(60):
+        await engine.connection._taken_in(resting.task_id, long)
+        await engine.connection._taken_in(handle.id, time.monotonic() + 0.2)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(engine.connection._taken_in(handle.id, long), 0.5)
+    await handle.terminate()
