@@ -22,6 +22,9 @@ from refold import Cmd, Content, Ctx, Step, Transition, flow_skill, step, table,
 
 log = logging.getLogger(__name__)
 client = httpx.Client()
+prices: dict[str, list[int]] = {"tea": [3]}
+
+class Box: ...
 
 @tool(effect="idempotent")
 def charge(amount: int) -> str:
@@ -84,6 +87,13 @@ def in_step(body: str, end: str = "return ctx.complete()") -> list[str]:
         ("x = charge(1)", "tool"),
         ("global log; log = None", "shared"),
         ("self.cache = 1", "shared"),
+        ("Box.cache = 1", "shared"),
+        ("prices['tea'] = []", "shared"),
+        ("prices['tea'] += [1]", "shared"),
+        ("del prices['tea']", "shared"),
+        ("prices.clear()", "shared"),
+        ("prices['tea'].append(1)", "shared"),
+        ("[prices.pop(x) for x in 'ab']", "shared"),
     ],
 )
 def test_impure_code_is_found_in_reducers_and_steps(code: str, rule: str) -> None:
@@ -108,6 +118,11 @@ def test_impure_code_is_found_in_reducers_and_steps(code: str, rule: str) -> Non
         "def now(): return 1\nx = now()",
         "time = event.at; time.time()",
         "x = [id for id in state.ids]",
+        "x = prices['tea'][0] + prices.get('tea')[0]",
+        "x = [*prices, *prices['tea']]; x.append('coffee'); x[0] = 'milk'",
+        "prices = {}; prices['tea'] = 3; prices.clear()",
+        "def add(prices): prices['tea'] = 3",
+        "box = Box(); box.cache = 1",
         "open = state.open; open()",
         "x = isinstance(event, httpx.HTTPError)",
         "x = Cmd.tool('charge', charge, amount=1)",

@@ -94,6 +94,32 @@ def local_names(function: FunctionNode | ast.Lambda, outer: Names) -> dict[str, 
     return names
 
 
+def bound_in(code: ast.AST) -> set[str]:
+    """The names that are local to a function; a lambda's and a class's likewise."""
+    found = {one.id for one in ast.walk(code) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    found |= {one.arg for one in ast.walk(code) if isinstance(one, ast.arg)}
+    return found - {name for one in ast.walk(code) if isinstance(one, ast.Global) for name in one.names}
+
+
+def containers_of(module: Module) -> set[str]:
+    """The top-level names under which a module holds a list, dict or set."""
+    found: set[str] = set()
+    for statement in top_level(module.tree.body):
+        match statement:
+            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value) if _is_container(value):
+                found |= bound_by(statement)
+            case _:
+                pass
+    return found
+
+
+def _is_container(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        made = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+        return made in ("list", "dict", "set", "defaultdict", "Counter", "deque", "OrderedDict")
+    return isinstance(value, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
+
+
 def dotted(node: ast.expr, names: Names) -> str | None:
     """What an expression names, from an absolute module: `datetime.datetime.now`, `pathlib.Path().open`.
 

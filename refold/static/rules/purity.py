@@ -6,13 +6,19 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from refold.static.code.module import Reach, dotted
+from refold.static.code.module import Reach, bound_in, containers_of, dotted
 from refold.static.code.units import Role, Unit, code_of, find, is_skill_class
 from refold.static.finding import Finding
 from refold.static.rules.impure import impurity_of
 
 ToolName = Callable[[str], str | None]
 """A tool's name, from the dotted name of a function that is loaded; None where it is no tool."""
+
+CHANGING_METHODS = frozenset({
+    "add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "pop", "popitem", "popleft",
+    "remove", "reverse", "setdefault", "sort", "update", "difference_update", "intersection_update",
+    "symmetric_difference_update",
+})  # fmt: skip
 
 SHARED = "which all tasks share and no journal holds: keep it in the state"
 
@@ -85,18 +91,35 @@ def _ask_for(unit: Unit, tool: str) -> str:
 
 
 def _shared_state(unit: Unit) -> Iterator[Finding]:
+    bound = bound_in(unit.node)
+    held, classes = containers_of(unit.module) - bound, unit.module.classes.keys() - bound
     for node in code_of(unit.node):
         match node:
             case ast.Global(names=names):
-                text = (
-                    f"writes the global {names[0]!r}, which all tasks share and no journal holds: keep it in the state"
-                )
-                yield finding(unit, node, "shared", text)
+                yield finding(unit, node, "shared", f"writes the global {names[0]!r}, {SHARED}")
             case ast.Attribute(value=ast.Name(id=me), attr=attr, ctx=ast.Store() | ast.Del()) if _is_skills(unit, me):
                 text = f"writes `{me}.{attr}`, {SHARED}"
                 yield finding(unit, node, "shared", text)
+            case ast.Attribute(value=ast.Name(id=cls), attr=attr, ctx=ast.Store() | ast.Del()) if cls in classes:
+                yield finding(unit, node, "shared", f"writes `{cls}.{attr}`, {SHARED}")
+            case ast.Call() | ast.Subscript() if (name := _changed(node)) in held:
+                yield finding(unit, node, "shared", f"changes `{name}`, {SHARED}")
             case _:
                 pass
+
+
+def _changed(node: ast.Call | ast.Subscript) -> str | None:
+    """The name of the list, dict or set that is changed in place, or of the one whose member is."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=changed, attr=method)) if method in CHANGING_METHODS:
+            pass
+        case ast.Subscript(value=changed, ctx=ast.Store() | ast.Del()):
+            pass
+        case _:
+            return None
+    while isinstance(changed, ast.Attribute | ast.Subscript):
+        changed = changed.value
+    return changed.id if isinstance(changed, ast.Name) else None
 
 
 def _is_skills(unit: Unit, name: str) -> bool:

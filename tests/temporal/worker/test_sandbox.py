@@ -102,6 +102,7 @@ def test_a_future_import_leaves_nothing_that_can_change() -> None:
             "from types import MappingProxyType\nD = {}\nP = MappingProxyType(D)\ndef f(): D['a'] = 1", id="proxied"
         ),
         pytest.param("SEEN = [[]]\ndef f(): return SEEN[0]", id="list-in-a-list"),
+        pytest.param("class Box:\n    n = 0\ndef f(): Box.n = 1", id="attribute-of-a-class"),
         pytest.param("COUNT = 0\ndef f():\n    global COUNT\n    COUNT += 1", id="global"),
         pytest.param("import itertools\nNUMBERS = itertools.count()", id="iterator"),
         pytest.param("import functools\n@functools.cache\ndef kept(x): return x", id="cache"),

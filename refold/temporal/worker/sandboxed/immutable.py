@@ -17,6 +17,7 @@ from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import PurePath
 from types import ModuleType
 from typing import Any, ForwardRef, TypeVar
@@ -45,6 +46,7 @@ _THEIR_OWN = re.compile(
     r"__(?!refold_skill)\w+__|_abc_impl|_fields|_field_defaults|model_config|model_fields|model_computed_fields"
 )
 _REACHING_OUT = frozenset({"IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
+_REACHED = frozenset({("LOAD_GLOBAL", "STORE_ATTR"), ("LOAD_GLOBAL", "DELETE_ATTR")})
 _ENUMS_OWN = re.compile(r"_\w+_")
 
 
@@ -143,9 +145,11 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _reaches_out(code: types.CodeType) -> bool:
-    """Whether it imports, or binds a name of its module."""
+    """Whether it imports, or binds a name of its module, or an attribute of what stands under one."""
     inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
-    return any(one.opname in _REACHING_OUT for one in dis.get_instructions(code)) or any(map(_reaches_out, inner))
+    names = [one.opname for one in dis.get_instructions(code)]
+    found = _REACHING_OUT.intersection(names) or any(pair in _REACHED for pair in pairwise(names))
+    return bool(found) or any(map(_reaches_out, inner))
 
 
 def _filled(cell: types.CellType) -> bool:
