@@ -12,7 +12,7 @@ from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.core.commands import Command
 from refold.core.errors import InputRejected
-from refold.core.fold.journal import Entry
+from refold.core.fold.journal import Entry, no_entry
 from refold.core.lineage.upgrade import upgraded
 from refold.engine import UnknownSkill
 from refold.evals.recording import described
@@ -72,9 +72,7 @@ async def evaluated(
     task = file if isinstance(file, Exported) else read_export(Path(file))[0]
     skill = _skill(task, skills)
     if not 0 <= since <= task.header.last:
-        raise InputRejected(
-            f"task {task.task_id!r} has the entries {task.header.first} to {task.header.last}, not {since}"
-        )
+        raise InputRejected(no_entry(task.task_id, since, task.header.first, task.header.last))
     async with AsyncExitStack() as stack:
         asker = model if not isinstance(model, str) else await stack.enter_async_context(_named(model, functions))
         live = tools == "live-read-only"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from refold.core.authoring.skill import Skill
 from refold.core.errors import InputRejected
-from refold.core.fold.journal import Entry
+from refold.core.fold.journal import Entry, no_entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lineage.upgrade import upgraded
 from refold.engine import Build, OffspringView, TaskExists, TaskNotFound, TaskView, UnknownSkill, check_task_id
@@ -153,9 +153,7 @@ class ExportEngine:
                 "computed from them; export the task without --redact"
             )
         if not task.header.first <= seq <= task.header.last:
-            raise InputRejected(
-                f"task {task_id!r} has the entries {task.header.first} to {task.header.last}, not {seq}"
-            )
+            raise InputRejected(no_entry(task_id, seq, task.header.first, task.header.last))
         skills = self._skills() if callable(self._skills) else self._skills
         if task.header.skill not in skills:
             raise UnknownSkill(task.header.skill, list(skills))

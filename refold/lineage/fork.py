@@ -16,7 +16,7 @@ from refold.core.commands import Notify
 from refold.core.errors import InputRejected
 from refold.core.events import Forked
 from refold.core.fold.apply import fold
-from refold.core.fold.journal import Entry
+from refold.core.fold.journal import Entry, no_entry
 from refold.core.fold.snapshot import Fork, Snapshot
 from refold.core.lifecycle import TaskState
 from refold.core.lineage.ids import anew, own_id, renamed, without_open_failures
@@ -34,7 +34,7 @@ def unforkable(task_id: str, first: int, entries: Sequence[Entry], seq: int) -> 
     """
     last = entries[-1].seq if entries else first - 1
     if not first <= seq <= last:
-        return f"task {task_id!r} has the entries {first} to {last}, not {seq}"
+        return no_entry(task_id, seq, first, last)
     end = next((entry.seq for entry in entries if entry.ends), None)
     if end is None or seq < end:
         return ""

@@ -90,6 +90,13 @@ class Entry(Value):
         return bool(self.moves) and self.moves[-1].to_state in TERMINAL
 
 
+def no_entry(task_id: str, seq: int, first: int, last: int) -> str:
+    """What is said of an entry that a task does not have: which ones it has."""
+    if last < first:
+        return f"task {task_id!r} has no entries, so none with the number {seq}"
+    return f"task {task_id!r} has the entries {first} to {last}, not {seq}"
+
+
 def as_said(message: UserMessage, seq: int) -> Message:
     """A user's message as the task keeps it; `seq` is the entry that took the message."""
     return Message.trusted(

@@ -17,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import InputRejected
 from refold.core.events import ToolResult
-from refold.core.fold.journal import Entry
+from refold.core.fold.journal import Entry, no_entry
 from refold.core.fold.snapshot import UNDO, Snapshot
 from refold.core.lifecycle import Status, TaskState, derive_status
 from refold.engine import Build, EngineError, NoWorker, StorageError, TaskNotFound
@@ -214,8 +214,7 @@ class JournalReader:
         held = next((run for run in runs if seq <= run.last), runs[0])
         segment = await self._segment(held)
         if not segment.base.seq < seq <= held.last:
-            first = segment.base.seq + 1
-            raise InputRejected(f"task {self.task_id!r} has the entries {first} to {runs[-1].last}, not {seq}")
+            raise InputRejected(no_entry(self.task_id, seq, segment.base.seq + 1, runs[-1].last))
         entries = tuple(entry for entry in segment.entries if entry.seq <= seq)
         if len(entries) > FOLDED_ENTRIES and not any(entry.ends for entry in entries):
             base = await self.at(seq - 1)
@@ -267,7 +266,7 @@ class JournalReader:
         """The snapshot after entry `seq`, from a worker with the skill's code."""
         runs = await self._runs()
         if not 0 <= seq <= runs[-1].last:
-            raise InputRejected(f"task {self.task_id!r} has the entries 1 to {runs[-1].last}, not {seq}")
+            raise InputRejected(no_entry(self.task_id, seq, 1, runs[-1].last))
         held = next(run for run in runs if seq <= run.last)
         return await self._at(held, seq)
 

@@ -24,6 +24,7 @@ from refold import (
     flow_skill,
 )
 from refold.core.events import BackoffOver
+from refold.core.fold.journal import no_entry
 from refold.core.fold.refusal import refusal
 from refold.core.fold.wanted import finished, wanted
 from tests.core.byhand import ByHand, at, busy, message, refused, result
@@ -911,3 +912,11 @@ def test_progress_stays_until_it_is_replaced() -> None:
     assert task.say().progress == "reading"
     assert task.give("a", "x").progress is None
     assert task.task.progress == "reading"
+
+
+def test_an_entry_that_is_not_there_is_told_by_those_that_are() -> None:
+    """
+    A task whose start was refused has none.
+    """
+    assert no_entry("T", 9, 3, 6) == "task 'T' has the entries 3 to 6, not 9"
+    assert no_entry("T", 1, 1, 0) == "task 'T' has no entries, so none with the number 1"
