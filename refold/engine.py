@@ -34,7 +34,7 @@ from refold.core.fold.snapshot import Fork, Pending, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
 from refold.core.schema import fields_of, problems, type_name
-from refold.core.values import BuiltLate, Value, lean, shortened
+from refold.core.values import Deferred, Value, lean, shortened
 from refold.core.waits import Unresolved, Wait
 from refold.cost import Cost
 from refold.record import Explanation, TaskRecord
@@ -122,14 +122,14 @@ class PayloadTooLarge(StorageError):
     """A value is larger than Temporal takes, and storage for large values is off."""
 
 
-class MessageView(BuiltLate):
+class MessageView(Deferred):
     """A message, as text; data as its JSON."""
 
     role: Literal["user", "agent"]
     text: str
 
 
-class ArtifactView(BuiltLate):
+class ArtifactView(Deferred):
     """An artifact by its text, data or address; by its parts if it has several, or a file.
 
     Attributes:
@@ -147,7 +147,7 @@ class ArtifactView(BuiltLate):
         return Artifact(name=self.name, parts=self.parts or (Part(text=self.text, data=self.data, url=self.url),))
 
 
-class PendingView(BuiltLate):
+class PendingView(Deferred):
     """A command without a result yet.
 
     Attributes:
@@ -172,7 +172,7 @@ class PendingView(BuiltLate):
     until: datetime | None = lean()
 
 
-class WaitView(BuiltLate):
+class WaitView(Deferred):
     """An open question.
 
     Attributes:
@@ -212,7 +212,7 @@ class WaitView(BuiltLate):
     since: datetime | None = lean()
 
 
-class ForkView(BuiltLate):
+class ForkView(Deferred):
     """The origin of a forked task.
 
     Attributes:
@@ -226,7 +226,7 @@ class ForkView(BuiltLate):
     live: bool = lean(False)
 
 
-class OffspringView(BuiltLate):
+class OffspringView(Deferred):
     """A task that was recovered or forked from another one.
 
     Attributes:
@@ -240,7 +240,7 @@ class OffspringView(BuiltLate):
     seq: int
 
 
-class TaskView(BuiltLate):
+class TaskView(Deferred):
     """A task as people and programs see it; what `refold show --json` prints.
 
     Attributes:
@@ -410,7 +410,7 @@ class Place(Value):
     task_id: str
 
 
-class Listed(BuiltLate):
+class Listed(Deferred):
     """A task as it is listed, without querying its worker; may lag by moments.
 
     Attributes:
@@ -437,7 +437,7 @@ class Listed(BuiltLate):
         return Place(at=self.status_at, task_id=self.task_id)
 
 
-class ScheduleView(BuiltLate):
+class ScheduleView(Deferred):
     """A schedule as people and programs see it.
 
     Attributes:

@@ -49,8 +49,8 @@ async def hasty_server() -> AsyncIterator[DevServer]:
 
 @pytest.hookimpl(trylast=True)  # when all marks are there
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First the files that kill processes, then those that need a server, then all others; of the sweeps, first those
-    that may take longest, so that none begins when the others are over."""
+    """First the files that kill processes, then those that need a server, then all others; of the sweeps, those first
+    that may take longest."""
     places: dict[Path, int] = {}
     for item in items:
         place = next((at for at, mark in enumerate(PLACES) if item.get_closest_marker(mark)), len(PLACES))

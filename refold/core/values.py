@@ -47,8 +47,8 @@ _set = object.__setattr__
 _PLAIN = {str, bytes, int, float, bool, NoneType, datetime}
 
 
-class BuiltLate(BaseModel):
-    """What never changes, and whose class is built when it is first used: a process needs few, and starts sooner."""
+class Deferred(BaseModel):
+    """A frozen model whose validator is built at first use: a process uses few of these classes, and starts sooner."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -59,7 +59,7 @@ class BuiltLate(BaseModel):
         return super().model_rebuild(_types_namespace=_types_namespace or {}, **options)
 
 
-class Value(BuiltLate):
+class Value(Deferred):
     """A fact or a request: it never changes, and a misspelt field is an error.
 
     Two values with equal fields are equal, so tests compare them directly.

@@ -114,6 +114,9 @@ CONVERSATION = "conversation"
 TOOL = "tool."
 NOTIFY = "refold.notify"
 LEDGER = "refold.ledger"
+ASK_AGAIN_S = 0.2
+"""The pause before a task is asked again whose worker says that it is about to take something in, in seconds."""
+
 TASK_PATIENCE_S = (2.0, 10.0, 30.0)
 """The timeouts of the conversation query, in seconds, one for each attempt. A worker without the task in its cache
 replays its whole history first, and the SDK drops a query that arrives while it evicts the task."""
@@ -518,7 +521,8 @@ async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
                     args=[thread, since, upto],
                     result_type=Conversation,
                     rpc_timeout=patience,
-                )
+                ),
+                partial(asyncio.sleep, ASK_AGAIN_S),
             )
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError) as error:
             why = error

@@ -18,9 +18,8 @@ async def asked(ask: Callable[[], Awaitable[T]], taken_in: Callable[[], Awaitabl
 
     Args:
         ask: Sends the query.
-        taken_in: Waits until the workflow has taken in what had happened to it. A worker that refuses a query forgets
-            the workflow, and folds it anew for the next workflow task: where ten thousand messages wait, a query after
-            each thousand would make it do so ten times.
+        taken_in: Called before each retry: waits until the workflow has no workflow task to do. A worker that refuses a
+            query forgets the workflow, so each retry that comes too early costs a replay.
 
     Raises:
         WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError: As the SDK's `query`.

@@ -31,6 +31,7 @@ from tests.services.shop import Shop
 from tests.temporal import gate_skills, skills
 from tests.temporal.conftest import PATIENT, failures_of_the_worker, replay_all
 from tests.temporal.test_task import begun, collected, settled, text
+from tests.temporal.tools import endless
 from tests.waiting import a_moment
 from workflows import refund
 
@@ -51,7 +52,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyP
 @pytest.fixture(scope="module")
 async def engine(client: Client, values: Folder, setting: pytest.MonkeyPatch) -> AsyncIterator[TemporalEngine]:
     """An engine with a worker for these skills; what ended in it is replayed at the end."""
-    tools: list[Any] = [*gate_skills.TOOLS, find_order, pay_refund, skills.endless]
+    tools: list[Any] = [*gate_skills.TOOLS, find_order, pay_refund, endless]
     plugin = RefoldPlugin([gate_skills, refund, skills.BusyWorkflow], tools, model="scripted:demo", storage=values)
     async with make_worker(client, plugin, task_queue=QUEUE):
         yield TemporalEngine(client, QUEUE, patience=PATIENT)

@@ -45,7 +45,7 @@ class RateLimit(Simple):
     def __post_init__(self) -> None:
         if self.max_per_second <= 0:
             raise ValueError(f"max_per_second={self.max_per_second!r} lets nothing go on; give a positive number")
-        object.__setattr__(self, "steps", tuple(self.steps))  # a list of the caller's could change
+        object.__setattr__(self, "steps", tuple(self.steps))  # copied: the caller may change its list
 
     async def around(self, turn: Any, proceed: Proceed) -> Any:
         """See `Simple.around`."""

@@ -43,7 +43,7 @@ class Cache(Simple):
     def __post_init__(self) -> None:
         if isinstance(self.tools, str) or not (self.tools or self.models):
             raise ValueError(f"{self!r} keeps nothing; name tools, tools=[...], or say models=True")
-        object.__setattr__(self, "tools", tuple(self.tools))  # a list of the caller's could change
+        object.__setattr__(self, "tools", tuple(self.tools))  # copied: the caller may change its list
 
     @property
     def steps(self) -> Collection[str]:  # type: ignore[override]  # follows from what is kept

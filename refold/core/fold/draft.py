@@ -252,7 +252,7 @@ class Draft:
     def note_message(self, message: UserMessage) -> None:
         """Add a user's message to the task's messages, and its delivery id to `seen`, so that it is taken once."""
         if not message.called_back:
-            # Not unpacked, which copies twice: a task may have ten thousand messages.
+            # `(*a, b)` copies twice, into a list and into a tuple; a task may have ten thousand messages.
             self.messages = self.messages + (as_said(message, self.seq),)  # noqa: RUF005
         if message.delivery_id is not None:
             seen = {**self.base.seen, message.delivery_id: self.seq}

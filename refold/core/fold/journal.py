@@ -91,7 +91,7 @@ class Entry(Value):
 
 
 def no_entry(task_id: str, seq: int, first: int, last: int) -> str:
-    """What is said of an entry that a task does not have: which ones it has."""
+    """The error for an entry number that a task does not have: it names those that it has."""
     if last < first:
         return f"task {task_id!r} has no entries, so none with the number {seq}"
     return f"task {task_id!r} has the entries {first} to {last}, not {seq}"

@@ -5,15 +5,27 @@ from __future__ import annotations
 import os
 import ssl
 from functools import lru_cache
+from pathlib import Path
 
 import httpx2
 
 
-def authorities() -> ssl.SSLContext:
-    """Those of the machine, or those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names; all clients share the context."""
-    return _authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+def trusted() -> ssl.SSLContext:
+    """The TLS context that all HTTP clients share: it trusts the authorities of the system.
+
+    Or those in `SSL_CERT_FILE` or `SSL_CERT_DIR`, which are read again for the next client when they have changed.
+    """
+    settings = [os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")]
+    return _read(tuple((path, _changed_ns(path)) for path in settings))
+
+
+def _changed_ns(path: str | None) -> int:
+    try:
+        return Path(path).stat().st_mtime_ns if path else 0
+    except OSError:
+        return 0  # httpx2 says what is wrong with it
 
 
 @lru_cache(maxsize=4)
-def _authorities(file: str | None, folder: str | None) -> ssl.SSLContext:
-    return httpx2.create_ssl_context()  # reads the same settings
+def _read(settings: tuple[tuple[str | None, int], ...]) -> ssl.SSLContext:
+    return httpx2.create_ssl_context()  # by the same settings

@@ -15,7 +15,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 import httpx2
 from httpx2 import AsyncClient as HttpClient
 
-from refold.effects.http.certificates import authorities
+from refold.effects.http.certificates import trusted
 from refold.effects.http.sending import keyed
 
 __all__ = ["HttpClient", "open_client"]
@@ -34,7 +34,7 @@ def open_client() -> HttpClient:
     timeout = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
     hooks = {"request": [_connect_soon]}
-    client = HttpClient(verify=authorities(), timeout=timeout, limits=_LIMITS, event_hooks=hooks, cookies=no_cookies)
+    client = HttpClient(verify=trusted(), timeout=timeout, limits=_LIMITS, event_hooks=hooks, cookies=no_cookies)
     keyed(client)
     return client
 

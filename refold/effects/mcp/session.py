@@ -31,7 +31,7 @@ from pydantic import JsonValue
 
 from refold.core.schema import first_line
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
-from refold.effects.http.certificates import authorities
+from refold.effects.http.certificates import trusted
 from refold.effects.mcp.servers import LIST, McpServer, McpTool, effect_of, pin_of
 from refold.seen.logs import logger
 
@@ -183,7 +183,7 @@ class Session:
         if server.url is not None:
             http = await stack.enter_async_context(
                 httpx2.AsyncClient(
-                    verify=authorities(),
+                    verify=trusted(),
                     headers=dict(server.headers),
                     timeout=server.timeout_s,
                     event_hooks={"response": [self._heard]},

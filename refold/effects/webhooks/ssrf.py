@@ -26,7 +26,7 @@ import httpcore2
 import httpx2
 
 from refold.core.errors import DefinitionError, InputRejected
-from refold.effects.http.certificates import authorities
+from refold.effects.http.certificates import trusted
 
 ALLOW_ENV = "REFOLD_OUTBOUND_ALLOW"
 PORTS_ENV = "REFOLD_OUTBOUND_PORTS"
@@ -148,10 +148,10 @@ class ScreenedTransport(httpx2.AsyncHTTPTransport):
 
     def __init__(self, screen: Screen, *, limits: httpx2.Limits | None = None) -> None:
         limits = limits or httpx2.Limits()
-        trusted = authorities()  # SSL_CERT_FILE may name an authority of the operator's own
-        super().__init__(verify=trusted, trust_env=False)
+        context = trusted()  # SSL_CERT_FILE may name an authority of the operator's own
+        super().__init__(verify=context, trust_env=False)
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=trusted,
+            ssl_context=context,
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,
             keepalive_expiry=limits.keepalive_expiry,

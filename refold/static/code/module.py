@@ -26,6 +26,7 @@ class Module:
         names: What its top-level names stand for.
         functions: Its top-level functions by name.
         classes: Its top-level classes by name.
+        containers: The top-level names under which it holds a list, dict or set.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Module:
     names: Names
     functions: Mapping[str, FunctionNode] = field(default_factory=dict)
     classes: Mapping[str, ast.ClassDef] = field(default_factory=dict)
+    containers: frozenset[str] = frozenset()
 
 
 Reach = Callable[[str], Module | None]
@@ -54,10 +56,14 @@ def parse(source: str, file: str, name: str = "") -> Module:
     names: dict[str, str | None] = {own: f"{name}.{own}" for own in (*functions, *classes)}
     for statement in statements:
         names.update(_imported(statement, name))
+    containers: set[str] = set()
     for statement in statements:
         _note_assignment(statement, names, calls=True)
+        if _is_container(getattr(statement, "value", None)):
+            containers |= bound_by(statement)
+    names.update({own: f"{name}.{own}" for own in containers})
     lines = tuple(re.split(r"\r\n|\r|\n", source))  # `splitlines` knows ends of lines that Python does not
-    return Module(name, file, tree, lines, names, functions, classes)
+    return Module(name, file, tree, lines, names, functions, classes, frozenset(containers))
 
 
 def methods(cls: ast.ClassDef) -> dict[str, FunctionNode]:
@@ -94,26 +100,7 @@ def local_names(function: FunctionNode | ast.Lambda, outer: Names) -> dict[str, 
     return names
 
 
-def bound_in(code: ast.AST) -> set[str]:
-    """The names that are local to a function; a lambda's and a class's likewise."""
-    found = {one.id for one in ast.walk(code) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-    found |= {one.arg for one in ast.walk(code) if isinstance(one, ast.arg)}
-    return found - {name for one in ast.walk(code) if isinstance(one, ast.Global) for name in one.names}
-
-
-def containers_of(module: Module) -> set[str]:
-    """The top-level names under which a module holds a list, dict or set."""
-    found: set[str] = set()
-    for statement in top_level(module.tree.body):
-        match statement:
-            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value) if _is_container(value):
-                found |= bound_by(statement)
-            case _:
-                pass
-    return found
-
-
-def _is_container(value: ast.expr) -> bool:
+def _is_container(value: ast.expr | None) -> bool:
     if isinstance(value, ast.Call):
         made = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
         return made in ("list", "dict", "set", "defaultdict", "Counter", "deque", "OrderedDict")

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from refold.static.code.module import Reach, bound_in, containers_of, dotted
+from refold.static.code.module import Module, Names, Reach, dotted
 from refold.static.code.units import Role, Unit, code_of, find, is_skill_class
 from refold.static.finding import Finding
 from refold.static.rules.impure import impurity_of
@@ -15,9 +15,9 @@ ToolName = Callable[[str], str | None]
 """A tool's name, from the dotted name of a function that is loaded; None where it is no tool."""
 
 CHANGING_METHODS = frozenset({
-    "add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "pop", "popitem", "popleft",
-    "remove", "reverse", "setdefault", "sort", "update", "difference_update", "intersection_update",
-    "symmetric_difference_update",
+    "add", "append", "appendleft", "clear", "difference_update", "discard", "extend", "extendleft", "insert",
+    "intersection_update", "move_to_end", "pop", "popitem", "popleft", "remove", "reverse", "rotate", "setdefault",
+    "sort", "subtract", "symmetric_difference_update", "update",
 })  # fmt: skip
 
 SHARED = "which all tasks share and no journal holds: keep it in the state"
@@ -45,7 +45,7 @@ def impure(unit: Unit, reach: Reach, tool_name: ToolName) -> Iterator[Finding]:
             verb = "calls" if use.called else "uses"
             text = f"{verb} `{ast.unparse(use.node)}`, which {why.does}: {why.instead}"
             yield finding(unit, use.node, why.rule, text)
-    yield from _shared_state(unit)
+    yield from _shared_state(unit, reach)
 
 
 def finding(unit: Unit, node: ast.AST, rule: str, message: str) -> Finding:
@@ -90,9 +90,8 @@ def _ask_for(unit: Unit, tool: str) -> str:
     return f"ask for it with `.cmd(Cmd.tool({tool!r}, {tool!r}, ...))`"
 
 
-def _shared_state(unit: Unit) -> Iterator[Finding]:
-    bound = bound_in(unit.node)
-    held, classes = containers_of(unit.module) - bound, unit.module.classes.keys() - bound
+def _shared_state(unit: Unit, reach: Reach) -> Iterator[Finding]:
+    known = {**unit.names, **{one.arg: None for one in ast.walk(unit.node) if isinstance(one, ast.arg)}}
     for node in code_of(unit.node):
         match node:
             case ast.Global(names=names):
@@ -100,26 +99,38 @@ def _shared_state(unit: Unit) -> Iterator[Finding]:
             case ast.Attribute(value=ast.Name(id=me), attr=attr, ctx=ast.Store() | ast.Del()) if _is_skills(unit, me):
                 text = f"writes `{me}.{attr}`, {SHARED}"
                 yield finding(unit, node, "shared", text)
-            case ast.Attribute(value=ast.Name(id=cls), attr=attr, ctx=ast.Store() | ast.Del()) if cls in classes:
-                yield finding(unit, node, "shared", f"writes `{cls}.{attr}`, {SHARED}")
-            case ast.Call() | ast.Subscript() if (name := _changed(node)) in held:
-                yield finding(unit, node, "shared", f"changes `{name}`, {SHARED}")
+            case ast.expr() if (changed := _changed(node)) is not None and _is_held(changed, known, unit, reach):
+                yield finding(unit, node, "shared", f"changes `{ast.unparse(changed)}`, {SHARED}")
             case _:
                 pass
 
 
-def _changed(node: ast.Call | ast.Subscript) -> str | None:
-    """The name of the list, dict or set that is changed in place, or of the one whose member is."""
+def _changed(node: ast.expr) -> ast.expr | None:
+    """What an expression changes in place: what it sets an item or an attribute of, or calls such a method of."""
     match node:
         case ast.Call(func=ast.Attribute(value=changed, attr=method)) if method in CHANGING_METHODS:
-            pass
+            return changed
         case ast.Subscript(value=changed, ctx=ast.Store() | ast.Del()):
-            pass
+            return changed
+        case ast.Attribute(value=changed, ctx=ast.Store() | ast.Del()):
+            return changed
         case _:
             return None
-    while isinstance(changed, ast.Attribute | ast.Subscript):
+
+
+def _is_held(changed: ast.expr, names: Names, unit: Unit, reach: Reach) -> bool:
+    """Whether this is a class, list, dict or set of a module of the application, or what one of them holds."""
+    while isinstance(changed, ast.Subscript | ast.Attribute):
+        if _names_held(dotted(changed, names), unit.module, reach):
+            return True
         changed = changed.value
-    return changed.id if isinstance(changed, ast.Name) else None
+    return _names_held(dotted(changed, names), unit.module, reach)
+
+
+def _names_held(name: str | None, module: Module, reach: Reach) -> bool:
+    where, _, own = (name or "").rpartition(".")
+    home = module if where == module.name else (reach(where) if where else None)
+    return home is not None and own in {*home.containers, *home.classes}
 
 
 def _is_skills(unit: Unit, name: str) -> bool:

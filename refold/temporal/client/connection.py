@@ -61,8 +61,8 @@ SOON_S = 0.1
 EXIT_PAUSE_S = 0.05
 """How long a process that has connected to a server pauses before it exits, in seconds."""
 
-TAKEN_IN_S = 1.0
-"""The longest pause between two looks whether a task has taken in what had happened to it, in seconds."""
+LOOKS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0)
+"""The pauses between two looks whether a task whose worker refused a query has taken in what came, in seconds."""
 
 T = TypeVar("T")
 
@@ -136,11 +136,13 @@ class Connection:
             arguments: The query's.
             kind: The answer's type.
             run_id: Which run of the task; None is the newest.
-            patience: How long all attempts may take together; None is the connection's own.
+            patience: How long all attempts may take together; None is the connection's own. Not counted are those that
+                a worker refuses, as the task is about to take in what came to it.
             if_open: Refuse where the task has ended.
 
         Raises:
             WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError: As the SDK's `query`.
+            TaskNotFound, EngineError: As `standing`.
         """
         handle = self.client.get_workflow_handle(task_id, run_id=run_id)
         query = partial(
@@ -152,7 +154,7 @@ class Connection:
             rpc_timeout=(patience or self.patience) / QUERY_ATTEMPTS,
         )
         attempt, until = 0, time.monotonic() + (patience or self.patience).total_seconds()
-        ask = partial(asked, query, partial(self._taken_in, task_id, until))
+        ask = partial(asked, query, partial(self._taken_in, task_id))
         while True:
             attempt += 1
             try:
@@ -177,12 +179,12 @@ class Connection:
             else:
                 return answer
 
-    async def _taken_in(self, task_id: str, until: float) -> None:
-        """Wait until a task has no workflow task to do, but not longer than until this time of `time.monotonic`."""
-        pause = 0.05
-        while (await self.standing(task_id)).events is None and time.monotonic() < until:
+    async def _taken_in(self, task_id: str) -> None:
+        """Wait until a task has no workflow task to do, for all of `LOOKS_S` at most."""
+        for pause in LOOKS_S:
+            if (await self.standing(task_id)).events is not None:
+                break
             await asyncio.sleep(pause)
-            pause = min(2 * pause, TAKEN_IN_S)
 
     async def ping(self) -> None:
         """Ask for the namespace, so that both the server and the namespace must be there.

@@ -50,7 +50,7 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
-from refold.core.values import BuiltLate, shortened
+from refold.core.values import Deferred, shortened
 from refold.engine import CodecError, PayloadTooLarge, StorageError
 from refold.formats import FORMAT, current
 from refold.temporal.data.codec import ENV as CODEC_ENV
@@ -100,7 +100,7 @@ _REFERENCE = re.compile(rb'\{"sha256":"[0-9a-f]{64}","size":\d+\}')  # `_referen
 _ANSWER = "refold-answer"  # metadata key of a query's answer, which no history records
 
 
-class Stored(BuiltLate, Generic[T]):
+class Stored(Deferred, Generic[T]):
     """A value that is stored whatever its size, and referred to by its hash.
 
     For values written once and seldom read, such as the journal of an ended task. Put `Stored[T](value=…)` anywhere

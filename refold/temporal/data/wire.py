@@ -14,7 +14,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
 from refold.core.retry_policy import Failure
-from refold.core.values import BuiltLate, Name, Value, lean
+from refold.core.values import Deferred, Name, Value, lean
 from refold.engine import TaskView
 from refold.formats import FORMAT, loaded, numbered, read
 from refold.temporal.data.payloads import Stored
@@ -211,7 +211,7 @@ class TaskStart(Value):
         return self.hold or self.start_delay_s is not None
 
 
-class TaskResult(BuiltLate):
+class TaskResult(Deferred):
     """What a task leaves behind when it ends: readable in the Temporal UI, its journal beside it.
 
     Attributes:

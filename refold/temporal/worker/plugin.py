@@ -214,9 +214,9 @@ class RefoldPlugin(SimplePlugin):
         if self.skill_ids:
             REFUSED[config["client"].namespace, config["task_queue"]] = self._refused.note
         runner = config.get("workflow_runner")
-        for module, held in runner.shared.items() if isinstance(runner, Sandbox) else ():
-            if isinstance(held, str):
-                log.info("module_imported_for_each_task", module=module, since_it_can_change=held)
+        for module, mutable in runner.shared.items() if isinstance(runner, Sandbox) else ():
+            if isinstance(mutable, str):
+                log.info("module_imported_for_each_task", module=module, mutable=mutable)
         if isinstance(runner, Sandbox | Unsandboxed):
             config["workflow_runner"] = cast(WorkflowRunner, runner.reading(FromServer(config["client"])))
         workflows = list(config.get("workflows") or [])

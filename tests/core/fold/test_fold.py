@@ -914,9 +914,9 @@ def test_progress_stays_until_it_is_replaced() -> None:
     assert task.task.progress == "reading"
 
 
-def test_an_entry_that_is_not_there_is_told_by_those_that_are() -> None:
+def test_the_error_for_a_missing_entry_names_those_that_exist() -> None:
     """
-    A task whose start was refused has none.
+    A task whose start was refused has no entries.
     """
     assert no_entry("T", 9, 3, 6) == "task 'T' has the entries 3 to 6, not 9"
     assert no_entry("T", 1, 1, 0) == "task 'T' has no entries, so none with the number 1"

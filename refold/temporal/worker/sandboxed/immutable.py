@@ -1,8 +1,8 @@
 """Tells whether an imported module is immutable, so that the tasks of a worker can share one copy.
 
 Strict: a value of a type that is not known to be immutable makes the module mutable. So does a function that imports,
-since the module that it imports is not there to be looked at, and one that binds a name of its module anew. Lists,
-dicts and sets that a module holds by name count as immutable where they are constants (see `constants`).
+because the imported module cannot be judged yet, that rebinds a global, or that sets an attribute of a module, a class
+or a skill. Lists, dicts and sets that a module holds by name count as immutable if functions only read them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import PurePath
 from types import ModuleType
 from typing import Any, ForwardRef, TypeVar
@@ -28,7 +27,7 @@ from refold.core.contracts.contract import Contract, Fallback, Invariant, Move, 
 from refold.core.steps.machine import StepMachine
 from refold.core.steps.table import Step
 from refold.core.values import Value
-from refold.temporal.worker.sandboxed.constants import only_read
+from refold.temporal.worker.sandboxed.uses import Uses
 
 _FUTURE = type(annotations)  # what `from __future__ import annotations` leaves in a module
 _FIELD_OF_A_TUPLE = type(vars(namedtuple("Pair", "left right"))["left"])
@@ -46,24 +45,24 @@ _THEIR_OWN = re.compile(
     r"__(?!refold_skill)\w+__|_abc_impl|_fields|_field_defaults|model_config|model_fields|model_computed_fields"
 )
 _REACHING_OUT = frozenset({"IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
-_REACHED = frozenset({("LOAD_GLOBAL", "STORE_ATTR"), ("LOAD_GLOBAL", "DELETE_ATTR")})
 _ENUMS_OWN = re.compile(r"_\w+_")
 
 
-def mutable_in(module: ModuleType, beside: Iterable[ModuleType] = ()) -> str | None:
-    """The first of the module's own names under which something can change; None if there is none.
+def mutable_in(module: ModuleType, uses: Uses) -> str | None:
+    """The first name of the module under which something can change; None if there is none.
 
-    Names that it imported count too where they are lists, dicts or sets, or instances of another module's classes;
-    other modules' classes and functions do not.
+    A class or a function that another module defines is judged with that module.
 
     Args:
         module: The module.
-        beside: The other modules whose functions may reach what it holds.
+        uses: What the module and all that may reach it do with names.
     """
-    modules, seen = (module, *beside), set[int]()
+    if (setter := uses.setters.get(module.__name__)) is not None:
+        return setter
+    seen: set[int] = set()
     for name, value in _own_names(vars(module)).items():
         if type(value) in (list, dict, set):
-            immutable = _all(_members(value), module.__name__, seen) and only_read(name, modules)
+            immutable = uses.only_read(name) and _all(_members(value), module.__name__, seen)
         else:
             immutable = _is_immutable(value, module.__name__, seen)
         if not immutable:
@@ -145,11 +144,9 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _reaches_out(code: types.CodeType) -> bool:
-    """Whether it imports, or binds a name of its module, or an attribute of what stands under one."""
+    """Whether the code imports, or rebinds a global."""
     inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
-    names = [one.opname for one in dis.get_instructions(code)]
-    found = _REACHING_OUT.intersection(names) or any(pair in _REACHED for pair in pairwise(names))
-    return bool(found) or any(map(_reaches_out, inner))
+    return any(one.opname in _REACHING_OUT for one in dis.get_instructions(code)) or any(map(_reaches_out, inner))
 
 
 def _filled(cell: types.CellType) -> bool:

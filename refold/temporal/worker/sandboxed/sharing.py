@@ -17,6 +17,7 @@ from temporalio.worker.workflow_sandbox._restrictions import RestrictedModule, R
 from temporalio.worker.workflow_sandbox._runner import _Instance
 
 from refold.temporal.worker.sandboxed.immutable import mutable_in
+from refold.temporal.worker.sandboxed.uses import uses_of
 
 _OVERRIDDEN = {
     "__init__": ("instance_details", "runner_class", "restrictions"),
@@ -49,7 +50,7 @@ class SharedImporter(Importer):
     _mutable: str | None = None
 
     def mutable(self) -> str | None:
-        """The first name, with its module, under which something can change; None if nothing can.
+        """`module.name` of the first name under which something can change; None if nothing can.
 
         Of the modules that were imported inside the sandbox; those that are shared with the process do not count.
         """
@@ -57,7 +58,8 @@ class SharedImporter(Importer):
         if len(found) > self._judged:
             own = [one for name, one in found if name != "__main__" and one is not sys.modules.get(name)]
             inside = [one for one in own if not isinstance(one, RestrictedModule)]
-            names = ((one.__name__, mutable_in(one, inside)) for one in inside)
+            uses = uses_of(inside)
+            names = ((one.__name__, mutable_in(one, uses)) for one in inside)
             self._mutable = next((f"{module}.{name}" for module, name in names if name is not None), None)
             self._judged = len(found)
         return self._mutable
@@ -85,4 +87,5 @@ class SharingModules(_Instance):
             known = SharedImporter(self.importer.restrictions, _PerThread(), workflow_module_name=name)
         self.importer = known
         super()._create_instance()  # reuses the importer's modules
-        self._shared.setdefault(name, known.mutable() or known)
+        if name not in self._shared:
+            self._shared[name] = known.mutable() or known
