@@ -18,6 +18,8 @@ def test_authorities_are_read_once_and_again_where_they_have_changed(
     """
     Clients share a context; a bundle that was replaced, or another setting, gives another one.
     """
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
     system = trusted()
     bundle = tmp_path / "bundle.pem"
     shutil.copy(certifi.where(), bundle)
