@@ -12,7 +12,7 @@ from refold import DefinitionError
 from refold.temporal import Profile, workflow_for
 from refold.temporal.worker.profile import DEFAULT, FAST_RECOVERY
 from refold.temporal.worker.sandboxed.immutable import mutable_in
-from refold.temporal.worker.sandboxed.uses import uses_of
+from refold.temporal.worker.sandboxed.uses import Uses
 from tests.faults import policy_skills
 from tests.faults.policy_skills import HASTY, Told
 
@@ -34,7 +34,7 @@ def test_tasks_still_share_the_skills_module() -> None:
     module = ModuleType("made_up")
     vars(module).update(HASTY=HASTY, ToldWorkflow=policy_skills.RepeatsWorkflow)
 
-    assert mutable_in(module, uses_of([module])) is None
+    assert mutable_in(module, Uses([module])) is None
 
 
 @pytest.mark.parametrize("given", ["quick", "", 5, timedelta(seconds=1), "Default"])

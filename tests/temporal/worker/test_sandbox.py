@@ -26,7 +26,7 @@ from refold.temporal.worker.registry import workflows_of
 from refold.temporal.worker.sandboxed import sharing
 from refold.temporal.worker.sandboxed.immutable import mutable_in
 from refold.temporal.worker.sandboxed.sandbox import Sandbox, sandbox
-from refold.temporal.worker.sandboxed.uses import uses_of
+from refold.temporal.worker.sandboxed.uses import Uses
 from refold.temporal.worker.workflow import SkillWorkflow
 from tests.temporal import skills
 
@@ -66,7 +66,7 @@ def made(folder: Path, name: str, more: str) -> type[SkillWorkflow]:
 
 def judged(module: ModuleType) -> str | None:
     """The first name under which something can change, where nothing but the module itself may reach it."""
-    return mutable_in(module, uses_of([module]))
+    return mutable_in(module, Uses([module]))
 
 
 def prepared(cls: type[SkillWorkflow], tools: Iterable[Callable[..., Any]] = ()) -> Sandbox:
@@ -113,6 +113,35 @@ def test_a_future_import_leaves_nothing_that_can_change() -> None:
         ),
         pytest.param("SEEN = [[]]\ndef f(): return SEEN[0]", id="list-in-a-list"),
         pytest.param("class Box:\n    n = 0\ndef f(): Box.n += 1", id="attribute-of-a-class"),
+        pytest.param(
+            "def f(xs=[]): return xs\nclass Box:\n    def __init__(self, xs=[]): self.xs = xs", id="init-default"
+        ),
+        pytest.param(
+            "def counted(f):\n    n = 0\n    def g():\n        nonlocal n\n        n += 1\n    return g\n"
+            "@counted\ndef f(): pass",
+            id="nonlocal",
+        ),
+        pytest.param(
+            "def counted(f):\n    def g(): g.calls += 1\n    g.calls = 0\n    return g\n@counted\ndef f(): pass",
+            id="attribute-of-a-wrapper",
+        ),
+        pytest.param(
+            "from dataclasses import dataclass, field\n@dataclass(frozen=True)\nclass Box:\n"
+            "    _seen: dict = field(default_factory=dict)\nBOX = Box()",
+            id="frozen-dataclass-with-a-private-dict",
+        ),
+        pytest.param("class Box:\n    def __new__(cls):\n        cls.n = 1", id="singleton"),
+        pytest.param("class Seq:\n    n = 0\n    def next(self): self.n += 1\nnext_id = Seq().next", id="method"),
+        pytest.param("import enum\nclass Mood(enum.Enum):\n    GOOD = {'n': 0}", id="enum-of-dicts"),
+        pytest.param(
+            "from pydantic import BaseModel\nclass M(BaseModel, frozen=True): xs: list = []\nM1 = M(xs=[1])",
+            id="frozen-model-with-a-list",
+        ),
+        pytest.param("import functools\nadd = functools.partial([].append, 1)", id="partial"),
+        pytest.param(
+            "T = ()\nfor _ in range(3000): T = (T,)\n",
+            id="too-deep",
+        ),
         pytest.param(
             "def keep(held):\n    def mark(f): return lambda: held.append(1)\n    return mark\n"
             "HELD = []\n@keep(HELD)\ndef f(): pass",
@@ -173,6 +202,12 @@ async def test_what_can_change_is_each_tasks_own(more: str, folder: Path, reques
             id="dataclass",
         ),
         pytest.param("from pydantic import BaseModel\nclass M(BaseModel):\n    xs: list[int] = []", id="model-class"),
+        pytest.param(
+            "from pydantic import BaseModel\nclass M(BaseModel, frozen=True): x: int = 0\nM1 = M()", id="frozen-model"
+        ),
+        pytest.param(
+            "import functools, logging\nlog = logging.getLogger('a')\nf = functools.partial(max, 1)", id="log"
+        ),
         pytest.param("from math import floor\njoined = ', '.join\nmade = dict.fromkeys", id="builtins"),
         pytest.param("from datetime import datetime, timedelta\nSOON = timedelta(minutes=5)", id="restricted"),
         pytest.param(
@@ -220,6 +255,32 @@ async def test_a_worker_says_what_tasks_do_not_share(client: Client, folder: Pat
 
     said = [(line["module"], line["mutable"]) for line in lines if "module" in line]
     assert said == [("made_up_said", "made_up_said.SEEN")]
+
+
+async def test_what_a_helpers_function_makes_is_judged_where_it_is_held(folder: Path) -> None:
+    """
+    No module holds it but the one that had it made.
+    """
+    helper = "def make():\n    seen = []\n    def f(): seen.append(1)\n    return f\n"
+    (folder / "made_up_maker.py").write_text(helper)
+    cls = made(folder, "made_up_holder", "from made_up_maker import make\nf = make()")
+
+    assert prepared(cls).shared == {"made_up_holder": "made_up_holder.f"}
+
+
+@pytest.mark.parametrize("init", ["", None])
+async def test_a_package_of_skills_is_shared(init: str | None, folder: Path) -> None:
+    """
+    Whether its `__init__.py` is empty or not there.
+    """
+    package = folder / f"made_up_package_{init is None}"
+    package.mkdir()
+    if init is not None:
+        (package / "__init__.py").write_text(init)
+    (package / "inner.py").write_text(SKILL.format(more="PRICES = {'a': 1}\ndef f(x): return PRICES[x]"))
+    [cls] = workflows_of([importlib.import_module(f"{package.name}.inner").MadeUpWorkflow])
+
+    assert isinstance(prepared(cls).shared[f"{package.name}.inner"], sharing.SharedImporter)
 
 
 async def test_what_a_step_imports_by_its_name_is_judged_when_it_is_there(folder: Path) -> None:

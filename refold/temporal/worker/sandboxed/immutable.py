@@ -8,6 +8,7 @@ or a skill. Lists, dicts and sets that a module holds by name count as immutable
 from __future__ import annotations
 
 import dis
+import logging
 import re
 import types
 from collections import namedtuple
@@ -16,30 +17,33 @@ from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import PurePath
 from types import ModuleType
 from typing import Any, ForwardRef, TypeVar
 from uuid import UUID
 
+from pydantic import BaseModel, TypeAdapter
+
 from refold.core.authoring.reducer import ReducerSkill
 from refold.core.contracts.contract import Contract, Fallback, Invariant, Move, Requirement, StepContract
 from refold.core.steps.machine import StepMachine
 from refold.core.steps.table import Step
-from refold.core.values import Value
 from refold.temporal.worker.sandboxed.uses import Uses
 
 _FUTURE = type(annotations)  # what `from __future__ import annotations` leaves in a module
 _FIELD_OF_A_TUPLE = type(vars(namedtuple("Pair", "left right"))["left"])
 _IMMUTABLE: tuple[type, ...] = (
     *(str, bytes, bool, int, float, complex, type(None), type(Ellipsis), type(NotImplemented), range, slice),
-    *(Decimal, UUID, date, time, timedelta, tzinfo, PurePath, re.Pattern, Enum, TypeVar, ForwardRef),
+    *(Decimal, UUID, date, time, timedelta, tzinfo, PurePath, re.Pattern, TypeVar, ForwardRef),
     *(ModuleType, types.CodeType, types.GenericAlias, types.UnionType),
     *(types.WrapperDescriptorType, types.MethodDescriptorType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType),
-    *(Value, _FIELD_OF_A_TUPLE, _FUTURE),
+    *(_FIELD_OF_A_TUPLE, _FUTURE, TypeAdapter),
+    logging.Logger,  # the process's own, whatever is shared
 )
 _SDK = "temporalio."
+_OURS = "refold."
 # Names that Python and pydantic set on modules, classes and functions.
 _THEIR_OWN = re.compile(
     r"__(?!refold_skill)\w+__|_abc_impl|_fields|_field_defaults|model_config|model_fields|model_computed_fields"
@@ -57,17 +61,18 @@ def mutable_in(module: ModuleType, uses: Uses) -> str | None:
         module: The module.
         uses: What the module and all that may reach it do with names.
     """
-    if (setter := uses.setters.get(module.__name__)) is not None:
-        return setter
     seen: set[int] = set()
     for name, value in _own_names(vars(module)).items():
-        if type(value) in (list, dict, set):
-            immutable = uses.only_read(name) and _all(_members(value), module.__name__, seen)
-        else:
-            immutable = _is_immutable(value, module.__name__, seen)
+        try:
+            if type(value) in (list, dict, set):
+                immutable = _all(_members(value), module.__name__, seen) and uses.only_read(name)
+            else:
+                immutable = _is_immutable(value, module.__name__, seen)
+        except RecursionError:
+            immutable = False
         if not immutable:
             return name
-    return None
+    return uses.setter(module.__name__)
 
 
 def _members(value: Iterable[Any]) -> Iterable[Any]:
@@ -75,7 +80,12 @@ def _members(value: Iterable[Any]) -> Iterable[Any]:
 
 
 def _own_names(names: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in names.items() if not _THEIR_OWN.fullmatch(name)}
+    return {name: value for name, value in names.items() if not _THEIR_OWN.fullmatch(name) or _is_written(value)}
+
+
+def _is_written(value: object) -> bool:
+    """Whether it is a function of somebody's source, and none that Python or pydantic has made."""
+    return isinstance(value, types.FunctionType) and not value.__code__.co_filename.startswith("<")
 
 
 def _own(names: Mapping[str, Any]) -> list[Any]:
@@ -102,8 +112,11 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
         # A class of another module is checked with that module.
         return value.__module__ != module or _all(_attributes(value), module, seen)
     if isinstance(value, types.FunctionType):
-        if value.__module__ == module and _reaches_out(value.__code__):
+        if (value.__module__ == module and _reaches_out(value.__code__)) or _rebinds(value.__code__):
             return False
+        within = "<locals>" in value.__code__.co_qualname  # another function, which no module holds
+        if value.__module__ != module and (not within or value.__module__.startswith((_OURS, "pydantic."))):
+            return True  # it is judged with that module
         cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
         wrapped = vars(value).get("__wrapped__")
         held = [
@@ -113,7 +126,7 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
             *_own(vars(value)),
             wrapped,
         ]
-        return value.__module__ != module or _all(held, module, seen)
+        return _all(held, module, seen)
     if isinstance(value, staticmethod | classmethod):
         return _is_immutable(value.__func__, module, seen)
     if isinstance(value, property):
@@ -125,7 +138,11 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
     if isinstance(value, types.BuiltinFunctionType):
         return _is_immutable(value.__self__, module, seen)  # the module of a function, or what a method is bound to
     if isinstance(value, types.MethodType):
-        return _all([value.__func__, *getattr(value.__self__, "__dict__", {}).values()], module, seen)
+        bound = value.__self__
+        ours = type(bound).__module__.startswith(_OURS) or hasattr(bound, "__refold_skill__")  # `uses` knows skills
+        return _all([value.__func__, *(vars(bound).values() if ours else [bound])], module, seen)
+    if isinstance(value, partial):
+        return _all([value.func, *value.args, *value.keywords.values()], module, seen)
     if isinstance(value, Step):
         return _all([value.function, *value.terms.values()], module, seen)
     if isinstance(value, Contract | StepContract | Move | Invariant | Requirement | Fallback):
@@ -136,9 +153,14 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
     if isinstance(value, ReducerSkill):
         return _all([value.options.upgrade, *vars(value.author).values()], module, seen)
     if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # where it is kept
-        # Fields that begin with `_` are caches of the class, excluded from comparison; tasks do not read them.
-        own = [getattr(value, one.name) for one in fields(value) if not one.name.startswith("_")]
+        # Fields of refold's that begin with `_` are caches, excluded from comparison; tasks do not read them.
+        ours = kind.__module__.startswith(_OURS)
+        own = [getattr(value, one.name) for one in fields(value) if not (ours and one.name.startswith("_"))]
         return _all(own, module, seen)
+    if isinstance(value, BaseModel) and value.model_config.get("frozen"):
+        return _all([*vars(value).values(), *(value.__pydantic_private__ or {}).values()], module, seen)
+    if isinstance(value, Enum):
+        return _all(vars(value).values(), module, seen)
     return isinstance(value, _IMMUTABLE) or kind.__module__ in ("typing", "typing_extensions")
 
 
@@ -147,6 +169,12 @@ def _reaches_out(code: types.CodeType) -> bool:
     """Whether the code imports, or rebinds a global."""
     inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
     return any(one.opname in _REACHING_OUT for one in dis.get_instructions(code)) or any(map(_reaches_out, inner))
+
+
+@lru_cache(maxsize=4096)
+def _rebinds(code: types.CodeType) -> bool:
+    """Whether a call leaves another value in a cell of the function's, by `nonlocal`."""
+    return any(one.opname == "STORE_DEREF" and one.argval in code.co_freevars for one in dis.get_instructions(code))
 
 
 def _filled(cell: types.CellType) -> bool:

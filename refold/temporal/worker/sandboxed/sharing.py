@@ -17,7 +17,7 @@ from temporalio.worker.workflow_sandbox._restrictions import RestrictedModule, R
 from temporalio.worker.workflow_sandbox._runner import _Instance
 
 from refold.temporal.worker.sandboxed.immutable import mutable_in
-from refold.temporal.worker.sandboxed.uses import uses_of
+from refold.temporal.worker.sandboxed.uses import Uses
 
 _OVERRIDDEN = {
     "__init__": ("instance_details", "runner_class", "restrictions"),
@@ -58,7 +58,7 @@ class SharedImporter(Importer):
         if len(found) > self._judged:
             own = [one for name, one in found if name != "__main__" and one is not sys.modules.get(name)]
             inside = [one for one in own if not isinstance(one, RestrictedModule)]
-            uses = uses_of(inside)
+            uses = Uses(inside)
             names = ((one.__name__, mutable_in(one, uses)) for one in inside)
             self._mutable = next((f"{module}.{name}" for module, name in names if name is not None), None)
             self._judged = len(found)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.machinery import ExtensionFileLoader
-from types import ModuleType
+from opcode import opmap
+from types import CodeType, ModuleType
 from typing import Any
 
 _READING_METHODS = frozenset({
@@ -19,76 +20,119 @@ _READING_METHODS = frozenset({
     "symmetric_difference", "issubset", "issuperset", "isdisjoint",
 })  # fmt: skip
 _READING_BUILTINS = frozenset({
-    "len", "sorted", "reversed", "enumerate", "tuple", "list", "dict", "set", "frozenset", "min", "max", "sum", "any",
-    "all", "bool", "str", "repr",
+    "len", "sorted", "reversed", "tuple", "list", "dict", "set", "frozenset", "min", "max", "sum", "any", "all", "bool",
+    "str", "repr", "iter",
 })  # fmt: skip
+_READING_EACH = frozenset({"enumerate", "zip", "isinstance"})
+"""Builtins that read each of their arguments."""
+
+_OF_CLASS = frozenset({"__new__", "__init_subclass__", "__class_getitem__"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_SETTING = (opmap["STORE_ATTR"], opmap["DELETE_ATTR"])
 
 
-@dataclass(frozen=True, slots=True)
 class Uses:
-    """What modules do with names, whatever stands under them: a local variable of the same name counts.
+    """What the functions of some modules do with names, whatever stands under them: local ones count, too.
 
-    Attributes:
-        changed: The names that functions may change the value of, or pass it on.
-        known: Whether the source of all modules is there. Else any name may be changed.
-        setters: By module, the first function that sets an attribute of what is not its own.
+    Args:
+        modules: All modules whose functions may reach one another's names.
     """
 
-    changed: frozenset[str]
-    known: bool
-    setters: dict[str, str]
+    def __init__(self, modules: Iterable[ModuleType]) -> None:
+        self._modules = {module.__name__: module for module in modules}
+
+    @cached_property
+    def _sources(self) -> dict[str, str | None]:
+        return {name: _source_of(module) for name, module in self._modules.items()}
 
     def only_read(self, name: str) -> bool:
-        """Whether functions only read what stands under this name."""
-        return self.known and name not in self.changed
+        """Whether functions only read what stands under this name; False where a module's source is not there.
+
+        A function that one of the modules defines may keep what it is given while another one is imported.
+        """
+        for module, source in self._sources.items():
+            if source is None:
+                return False
+            if name not in source:
+                continue
+            read = _read(source)
+            if read is None or name in read.changed:
+                return False
+            names = vars(self._modules[module])
+            if any(given == name and _home(names.get(to)) in self._modules for to, given in read.handed):
+                return False
+        return True
+
+    def setter(self, module: str) -> str | None:
+        """The first function of a module that sets an attribute of what it has not made; None if there is none."""
+        if not _sets_attributes(self._modules[module]):
+            return None
+        source = self._sources[module]
+        read = None if source is None else _read(source)
+        return "(its source is not there)" if read is None else read.setter
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """The uses in one module; `handed` are the names given to functions on import, each with the function's own."""
+class _Read:
+    """What a source shows.
+
+    Attributes:
+        changed: The names whose values functions may change or pass on.
+        handed: What functions and classes are given on import: their names, and those of what is given.
+        setter: See `Uses.setter`.
+    """
 
     changed: frozenset[str]
     handed: frozenset[tuple[str, str]]
     setter: str | None
 
 
-def uses_of(modules: Iterable[ModuleType]) -> Uses:
-    """What these modules do with names. A function that one of them defines may keep what it is given on import."""
-    modules = list(modules)
-    own = {module.__name__ for module in modules}
-    read = {module.__name__: (module, source) for module in modules if (source := _read(module)) is not None}
-    changed: set[str] = set()
-    for module, source in read.values():
-        changed |= source.changed
-        changed |= {name for function, name in source.handed if _home(vars(module).get(function)) in own}
-    setters = {name: source.setter for name, (_, source) in read.items() if source.setter is not None}
-    return Uses(frozenset(changed), len(read) == len(own), setters)
-
-
 def _home(value: object) -> str | None:
     return value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
 
 
-def _read(module: ModuleType) -> _Source | None:
+def _source_of(module: ModuleType) -> str | None:
     loader: Any = getattr(module.__spec__, "loader", None)
     if isinstance(loader, ExtensionFileLoader):
-        return _source("")  # no functions in Python
+        return ""  # no functions in Python
     try:
-        source: str | None = loader.get_source(module.__name__) if hasattr(loader, "get_source") else None
-        return None if source is None else _source(source)
-    except (OSError, ImportError, SyntaxError, RecursionError, SystemError):  # the last: python/cpython#106905
+        source: str | None = loader.get_source(module.__name__)
+    except (AttributeError, OSError, ImportError, SyntaxError):
         return None
+    return source
+
+
+def _sets_attributes(module: ModuleType) -> bool:
+    """Whether a function of the module may set an attribute, as its code shows in a moment."""
+    loader: Any = getattr(module.__spec__, "loader", None)
+    try:
+        code: CodeType | None = loader.get_code(module.__name__)
+    except (AttributeError, OSError, ImportError, SyntaxError):
+        return False  # as for a module that was made by hand
+    return code is not None and any(map(_may_set, _inner(code)))
+
+
+def _inner(code: CodeType) -> Iterator[CodeType]:
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield one
+            yield from _inner(one)
+
+
+def _may_set(code: CodeType) -> bool:
+    return any(one in code.co_code[::2] for one in _SETTING) or not {"setattr", "delattr"}.isdisjoint(code.co_names)
 
 
 @lru_cache(maxsize=1024)
-def _source(source: str) -> _Source:
-    tree = ast.parse(source)
-    reading = _READING_BUILTINS - set(_bound(tree))
-    functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
-    changed = {name for one in functions for node in _body(one) for name in _used(node, (), reading)}
-    setter = next((name for name in _setters(tree, frozenset(), frozenset()) if name), None)
-    return _Source(frozenset(changed), frozenset(_handed(tree)), setter)
+def _read(source: str) -> _Read | None:
+    try:
+        tree = ast.parse(source)
+        reading = _READING_BUILTINS - set(_bound(tree))
+        setter = next(_setters(tree, frozenset(), frozenset()), None)
+        return _Read(frozenset(_used(tree, reading)), frozenset(_handed(tree)), setter)
+    except (SyntaxError, RecursionError, SystemError):  # the last: python/cpython#106905
+        return None
 
 
 def _body(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.stmt] | list[ast.expr]:
@@ -104,6 +148,8 @@ def _bound(tree: ast.AST) -> Iterator[str]:
                 yield name
             case ast.alias(name=name) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
                 yield name
+            case ast.ExceptHandler(name=str(name)):
+                yield name
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
             case _:
@@ -113,38 +159,45 @@ def _bound(tree: ast.AST) -> Iterator[str]:
 # --- what is read, and what is not
 
 
-def _used(node: ast.AST, above: tuple[ast.AST, ...], reading: frozenset[str]) -> Iterator[str]:
-    """The names that are used for anything but reading. A text counts as a name, because of `getattr`."""
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            if not (isinstance(node.ctx, ast.Load) and _reads(node, above, reading)):
-                yield name
-        case ast.Constant(value=str(name)):
-            yield name
-        case _:
-            pass
-    for child in ast.iter_child_nodes(node):
-        yield from _used(child, (node, *above[:1]), reading)
+def _used(tree: ast.Module, reading: frozenset[str]) -> Iterator[str]:
+    """The names that functions use for anything but reading. A text counts as a name, because of `getattr`."""
+    waiting: list[tuple[ast.AST, ast.AST | None, ast.AST | None, bool]] = [(tree, None, None, False)]
+    while waiting:
+        node, parent, above, inside = waiting.pop()
+        if inside:
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name):
+                    if not (isinstance(node.ctx, ast.Load) and _reads(node, parent, above, reading)):
+                        yield name
+                case ast.Constant(value=str(name)):
+                    yield name
+                case _:
+                    pass
+        body = {id(one) for one in _body(node)} if isinstance(node, _FUNCTIONS) else ()
+        waiting += [(child, node, parent, inside or id(child) in body) for child in ast.iter_child_nodes(node)]
 
 
-def _reads(node: ast.AST, above: tuple[ast.AST, ...], reading: frozenset[str]) -> bool:
-    """Whether this use of a list, dict or set, amid these nodes, only reads it."""
-    match above:
-        case [ast.Attribute(attr=method) as got, ast.Call(func=called)]:
-            return called is got and method in _READING_METHODS
-        case (
-            [ast.Subscript(value=read, ctx=ast.Load()), *_]
-            | [ast.For(iter=read) | ast.AsyncFor(iter=read) | ast.comprehension(iter=read), *_]
-            | [ast.If(test=read) | ast.While(test=read) | ast.IfExp(test=read) | ast.Assert(test=read), *_]
-        ):
+def _reads(node: ast.AST, parent: ast.AST | None, above: ast.AST | None, reading: frozenset[str]) -> bool:
+    """Whether this use of a list, dict or set, in this node and the one above it, only reads it."""
+    match parent:
+        case ast.Attribute(attr=method):
+            return isinstance(above, ast.Call) and above.func is parent and method in _READING_METHODS
+        case ast.Subscript(value=read, ctx=ast.Load()) | ast.YieldFrom(value=read):
             return read is node
-        case [ast.Call(func=ast.Name(id=function), args=given), *_]:
-            return function in reading and given == [node]  # `max(HELD, x)` would pass it on
-        case [ast.Dict(keys=keys, values=values), *_]:
+        case ast.For(iter=read) | ast.AsyncFor(iter=read) | ast.comprehension(iter=read):
+            return read is node
+        case ast.If(test=read) | ast.While(test=read) | ast.IfExp(test=read) | ast.Assert(test=read):
+            return read is node
+        case ast.Call(func=ast.Name(id=function), args=given):
+            # `max(HELD, x)` would pass it on.
+            return (function in reading and given == [node]) or (function in _READING_EACH and node in given)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()), attr="join")):
+            return True
+        case ast.Dict(keys=keys, values=values):
             return any(key is None and value is node for key, value in zip(keys, values, strict=True))
-        case [ast.keyword(arg=None) | ast.Starred(ctx=ast.Load()), *_]:
+        case ast.keyword(arg=None) | ast.Starred(ctx=ast.Load()):
             return True  # its members are passed on
-        case [ast.Compare() | ast.BinOp() | ast.FormattedValue() | ast.UnaryOp(op=ast.Not()), *_]:
+        case ast.Compare() | ast.BinOp() | ast.FormattedValue() | ast.UnaryOp(op=ast.Not()):
             return True
         case _:
             return False
@@ -178,7 +231,7 @@ def _setters(node: ast.AST, bound: frozenset[str], shared: frozenset[str], where
         case ast.ClassDef():
             skill = any("skill" in ast.unparse(mark) for mark in node.decorator_list)
             for one in node.body:
-                of_class = isinstance(one, ast.FunctionDef) and _has(one, "classmethod")
+                of_class = getattr(one, "name", "") in _OF_CLASS or _has(one, "classmethod")
                 of_skill = skill and getattr(one, "name", "__init__") != "__init__"  # it is made on import
                 first = _first(one) if of_class or of_skill else frozenset[str]()
                 yield from _setters(one, bound, first, f"{where}.{node.name}".lstrip("."))
@@ -186,8 +239,10 @@ def _setters(node: ast.AST, bound: frozenset[str], shared: frozenset[str], where
             name = f"{where}.{getattr(node, 'name', 'lambda')}".lstrip(".")
             globals_ = {name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names}
             inner = bound | ({name for one in ast.iter_child_nodes(node) for name in _bound(one)} - globals_)
+            # What is defined within is often kept: it is what a decorator returns.
+            kept = {one.name for one in _body(node) if isinstance(one, _DEFINITIONS)}
             for part in _body(node):
-                yield from _setters(part, inner, shared, name)
+                yield from _setters(part, inner - kept, shared, name)
         case _:
             if where and _sets(node, bound - shared):
                 yield where
@@ -221,8 +276,8 @@ def _root(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-def _has(function: ast.FunctionDef, decorator: str) -> bool:
-    return any(isinstance(mark, ast.Name) and mark.id == decorator for mark in function.decorator_list)
+def _has(node: ast.AST, decorator: str) -> bool:
+    return any(isinstance(mark, ast.Name) and mark.id == decorator for mark in getattr(node, "decorator_list", ()))
 
 
 def _first(function: ast.AST) -> frozenset[str]:
