@@ -112,56 +112,69 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
         # A class of another module is checked with that module.
         return value.__module__ != module or _all(_attributes(value), module, seen)
     if isinstance(value, types.FunctionType):
-        if (value.__module__ == module and _reaches_out(value.__code__)) or _rebinds(value.__code__):
-            return False
-        within = "<locals>" in value.__code__.co_qualname  # another function, which no module holds
-        if value.__module__ != module and (not within or value.__module__.startswith((_OURS, "pydantic."))):
-            return True  # it is judged with that module
-        cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
-        wrapped = vars(value).get("__wrapped__")
-        held = [
-            *(value.__defaults__ or ()),
-            *(value.__kwdefaults__ or {}).values(),
-            *cells,
-            *_own(vars(value)),
-            wrapped,
-        ]
-        return _all(held, module, seen)
-    if isinstance(value, staticmethod | classmethod):
-        return _is_immutable(value.__func__, module, seen)
-    if isinstance(value, property):
-        return _all([value.fget, value.fset, value.fdel], module, seen)
-    if isinstance(value, tuple | frozenset):
-        return _all(value, module, seen)
-    if isinstance(value, types.MappingProxyType):
-        return _all(_members(value), module, seen)  # the dict behind it is looked at under its own name, if it has one
-    if isinstance(value, types.BuiltinFunctionType):
-        return _is_immutable(value.__self__, module, seen)  # the module of a function, or what a method is bound to
-    if isinstance(value, types.MethodType):
-        bound = value.__self__
-        ours = type(bound).__module__.startswith(_OURS) or hasattr(bound, "__refold_skill__")  # `uses` knows skills
-        return _all([value.__func__, *(vars(bound).values() if ours else [bound])], module, seen)
-    if isinstance(value, partial):
-        return _all([value.func, *value.args, *value.keywords.values()], module, seen)
-    if isinstance(value, Step):
-        return _all([value.function, *value.terms.values()], module, seen)
-    if isinstance(value, Contract | StepContract | Move | Invariant | Requirement | Fallback):
-        return _all([getattr(value, field.name) for field in fields(value)], module, seen)
-    if isinstance(value, StepMachine):
-        held = [part for step in value.steps.values() for part in (step.run, step.contract)]
-        return _all([value.options.upgrade, value.options.contract, *held, *value.references], module, seen)
-    if isinstance(value, ReducerSkill):
-        return _all([value.options.upgrade, *vars(value.author).values()], module, seen)
+        return _is_immutable_function(value, module, seen)
+    if (parts := _parts(value)) is not None:
+        return _all(parts, module, seen)
+    return isinstance(value, _IMMUTABLE) or kind.__module__ in ("typing", "typing_extensions")
+
+
+def _is_immutable_function(value: types.FunctionType, module: str, seen: set[int]) -> bool:
+    home, code = value.__module__ or "", value.__code__
+    if (home == module and _reaches_out(code)) or _rebinds(code):
+        return False
+    within = "<locals>" in code.co_qualname  # another function, which no module holds
+    if home != module and (not within or home.startswith((_OURS, "pydantic."))):
+        return True  # it is judged with that module
+    cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+    defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+    return _all([*defaults, *cells, *_own(vars(value)), vars(value).get("__wrapped__")], module, seen)
+
+
+def _parts(value: Any) -> Iterable[Any] | None:
+    """What makes a value mutable if it is: what it holds; None for a value of another kind."""
+    match value:
+        case staticmethod() | classmethod():
+            return [value.__func__]
+        case property():
+            return [value.fget, value.fset, value.fdel]
+        case tuple() | frozenset():
+            return value
+        case types.MappingProxyType():
+            return _members(value)  # the dict behind it is looked at under its own name, if it has one
+        case types.BuiltinFunctionType():
+            return [value.__self__]  # the module of a function, or what a method is bound to
+        case types.MethodType():
+            bound = value.__self__
+            ours = type(bound).__module__.startswith(_OURS) or hasattr(bound, "__refold_skill__")  # `uses` knows skills
+            return [value.__func__, *(getattr(bound, "__dict__", {}).values() if ours else [bound])]
+        case partial():
+            return [value.func, *value.args, *value.keywords.values()]
+        case _:
+            return _parts_of_object(value)
+
+
+def _parts_of_object(value: Any) -> Iterable[Any] | None:
+    match value:
+        case Step():
+            return [value.function, *value.terms.values()]
+        case Contract() | StepContract() | Move() | Invariant() | Requirement() | Fallback():
+            return [getattr(value, field.name) for field in fields(value)]
+        case StepMachine():
+            held = [part for step in value.steps.values() for part in (step.run, step.contract)]
+            return [value.options.upgrade, value.options.contract, *held, *value.references]
+        case ReducerSkill():
+            return [value.options.upgrade, *vars(value.author).values()]
+        case BaseModel() if value.model_config.get("frozen"):
+            return [*vars(value).values(), *(value.__pydantic_private__ or {}).values()]
+        case Enum():
+            return vars(value).values()
+        case _:
+            kind = type(value)
     if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # where it is kept
         # Fields of refold's that begin with `_` are caches, excluded from comparison; tasks do not read them.
         ours = kind.__module__.startswith(_OURS)
-        own = [getattr(value, one.name) for one in fields(value) if not (ours and one.name.startswith("_"))]
-        return _all(own, module, seen)
-    if isinstance(value, BaseModel) and value.model_config.get("frozen"):
-        return _all([*vars(value).values(), *(value.__pydantic_private__ or {}).values()], module, seen)
-    if isinstance(value, Enum):
-        return _all(vars(value).values(), module, seen)
-    return isinstance(value, _IMMUTABLE) or kind.__module__ in ("typing", "typing_extensions")
+        return [getattr(value, one.name) for one in fields(value) if not (ours and one.name.startswith("_"))]
+    return None
 
 
 @lru_cache(maxsize=4096)
