@@ -522,7 +522,7 @@ async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
                     result_type=Conversation,
                     rpc_timeout=patience,
                 ),
-                partial(asyncio.sleep, ASK_AGAIN_S),
+                lambda _: asyncio.sleep(ASK_AGAIN_S),
             )
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError) as error:
             why = error

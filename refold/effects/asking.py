@@ -13,22 +13,24 @@ ASK_AGAIN = "this workflow is about to take in what has just happened to it; ask
 T = TypeVar("T")
 
 
-async def asked(ask: Callable[[], Awaitable[T]], taken_in: Callable[[], Awaitable[None]] | None = None) -> T:
+async def asked(ask: Callable[[], Awaitable[T]], taken_in: Callable[[int], Awaitable[None]]) -> T:
     """Send a query again for as long as a worker says so: each time, the workflow has taken something in meanwhile.
 
     Args:
         ask: Sends the query.
-        taken_in: Called before each retry: waits until the workflow has no workflow task to do. A worker that refuses a
-            query forgets the workflow, so each retry that comes too early costs a replay.
+        taken_in: Called before each retry, with the number of refusals: waits until the workflow has no workflow task
+            to do. A worker that refuses a query forgets the workflow, so each retry that comes too early costs a
+            replay.
 
     Raises:
         WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError: As the SDK's `query`.
     """
+    refused = 0
     while True:
         try:
             return await ask()
         except WorkflowQueryFailedError as error:
             if ASK_AGAIN not in error.message:
                 raise
-        if taken_in is not None:
-            await taken_in()
+        refused += 1
+        await taken_in(refused)

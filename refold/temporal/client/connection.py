@@ -61,8 +61,9 @@ SOON_S = 0.1
 EXIT_PAUSE_S = 0.05
 """How long a process that has connected to a server pauses before it exits, in seconds."""
 
-LOOKS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0)
-"""The pauses between two looks whether a task whose worker refused a query has taken in what came, in seconds."""
+LOOK_S, MOMENT_S, DOUBLED = 0.05, 0.4, 4
+"""Of a task whose worker refused a query: the first pause between two looks whether it has taken in what came, and for
+how long it is looked at, in seconds; how often that time is doubled, after a refusal each."""
 
 T = TypeVar("T")
 
@@ -179,12 +180,12 @@ class Connection:
             else:
                 return answer
 
-    async def _taken_in(self, task_id: str) -> None:
-        """Wait until a task has no workflow task to do, for all of `LOOKS_S` at most."""
-        for pause in LOOKS_S:
-            if (await self.standing(task_id)).events is not None:
-                break
+    async def _taken_in(self, task_id: str, refused: int) -> None:
+        """Wait until a task has no workflow task to do: a moment, but longer after each query that was refused."""
+        pause, until = LOOK_S, time.monotonic() + MOMENT_S * 2 ** min(refused - 1, DOUBLED)
+        while (await self.standing(task_id)).events is None and time.monotonic() < until:
             await asyncio.sleep(pause)
+            pause = min(2 * pause, 1.0)
 
     async def ping(self) -> None:
         """Ask for the namespace, so that both the server and the namespace must be there.

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowQueryFailedError
 
 from refold.effects.asking import ASK_AGAIN, asked
 from refold.temporal import TemporalEngine
-from refold.temporal.client.connection import LOOKS_S
+from refold.temporal.client.connection import MOMENT_S
 from tests.temporal.test_task import text
 
 
@@ -28,15 +28,15 @@ async def test_a_query_is_sent_again_once_the_task_has_taken_in_what_came() -> N
             raise answer
         return answer
 
-    async def taken_in() -> None:
-        waited.append(len(answers))
+    async def taken_in(refused: int) -> None:
+        waited.append(refused)
 
     assert await asked(ask, taken_in) == "done"
-    assert waited == [2, 1]
+    assert waited == [1, 2]
     answers.append(WorkflowQueryFailedError("another"))
     with pytest.raises(WorkflowQueryFailedError, match="another"):
         await asked(ask, taken_in)
-    assert waited == [2, 1]
+    assert waited == [1, 2]
 
 
 async def test_a_task_that_nobody_serves_is_not_waited_for_long(engine: TemporalEngine) -> None:
@@ -48,9 +48,9 @@ async def test_a_task_that_nobody_serves_is_not_waited_for_long(engine: Temporal
     handle = await engine.client.start_workflow("nobody_serves_this", id=id, task_queue="nobodys")
 
     began = time.monotonic()
-    await engine.connection._taken_in(resting.task_id)
-    await engine.connection._taken_in(handle.id)
+    await engine.connection._taken_in(resting.task_id, 99)
+    await engine.connection._taken_in(handle.id, 2)
     waited = time.monotonic() - began
     await handle.terminate()
 
-    assert waited >= sum(LOOKS_S)
+    assert waited >= 2 * MOMENT_S
