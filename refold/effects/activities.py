@@ -115,7 +115,7 @@ TOOL = "tool."
 NOTIFY = "refold.notify"
 LEDGER = "refold.ledger"
 ASK_AGAIN_S = 0.2
-"""The pause before a task is asked again whose worker says that it is about to take something in, in seconds."""
+"""The pause before a refused query for a conversation is sent again, in seconds."""
 
 TASK_PATIENCE_S = (2.0, 10.0, 30.0)
 """The timeouts of the conversation query, in seconds, one for each attempt. A worker without the task in its cache

@@ -18,8 +18,8 @@ async def asked(ask: Callable[[], Awaitable[T]], taken_in: Callable[[int], Await
 
     Args:
         ask: Sends the query.
-        taken_in: Called before each retry, with the number of refusals: waits until the workflow has no workflow task
-            to do. A worker that refuses a query forgets the workflow, so each retry that comes too early costs a
+        taken_in: Called before each retry, with the number of refusals so far: waits for the workflow task, or merely
+            pauses. A worker that refuses a query forgets the workflow, so each retry that comes too early costs a
             replay.
 
     Raises:

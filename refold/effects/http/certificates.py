@@ -1,4 +1,4 @@
-"""The certificate authorities that HTTP clients trust, read once in a process: to read them takes 30 ms of CPU."""
+"""The certificate authorities that HTTP clients trust. To read them takes 30 ms of CPU, so clients share them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import httpx2
 
 
 def trusted() -> ssl.SSLContext:
-    """The TLS context that all HTTP clients share: it trusts the authorities of the system.
+    """The TLS context that all HTTP clients share: it trusts the authorities in `SSL_CERT_FILE` or `SSL_CERT_DIR`, else
+    the system's.
 
-    Or those in `SSL_CERT_FILE` or `SSL_CERT_DIR`, which are read again for the next client when they have changed.
+    They are read again for the next client if a setting, the file or the folder's list of files has changed; the
+    system's are read once.
     """
     settings = [os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")]
     return _read(tuple((path, _changed_ns(path)) for path in settings))

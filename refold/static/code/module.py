@@ -60,7 +60,8 @@ def parse(source: str, file: str, name: str = "") -> Module:
     for statement in statements:
         _note_assignment(statement, names, calls=True)
         if _is_container(getattr(statement, "value", None)):
-            containers |= bound_by(statement)
+            targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+            containers |= {one.id for one in targets if isinstance(one, ast.Name)}
     names.update({own: f"{name}.{own}" for own in containers})
     lines = tuple(re.split(r"\r\n|\r|\n", source))  # `splitlines` knows ends of lines that Python does not
     return Module(name, file, tree, lines, names, functions, classes, frozenset(containers))

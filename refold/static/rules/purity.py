@@ -91,7 +91,7 @@ def _ask_for(unit: Unit, tool: str) -> str:
 
 
 def _shared_state(unit: Unit, reach: Reach) -> Iterator[Finding]:
-    known = {**unit.names, **{one.arg: None for one in ast.walk(unit.node) if isinstance(one, ast.arg)}}
+    known = {**unit.names, **dict.fromkeys(_hidden(unit.node))}
     for node in code_of(unit.node):
         match node:
             case ast.Global(names=names):
@@ -99,8 +99,25 @@ def _shared_state(unit: Unit, reach: Reach) -> Iterator[Finding]:
             case ast.Attribute(value=ast.Name(id=me), attr=attr, ctx=ast.Store() | ast.Del()) if _is_skills(unit, me):
                 text = f"writes `{me}.{attr}`, {SHARED}"
                 yield finding(unit, node, "shared", text)
-            case ast.expr() if (changed := _changed(node)) is not None and _is_held(changed, known, unit, reach):
+            case ast.expr() if (changed := _changed(node)) is not None and _is_held(
+                changed, known, unit, reach, called=isinstance(node, ast.Call)
+            ):
                 yield finding(unit, node, "shared", f"changes `{ast.unparse(changed)}`, {SHARED}")
+            case _:
+                pass
+
+
+def _hidden(code: ast.AST) -> Iterator[str]:
+    """Local names whose value the code does not show: parameters, also of functions within, and what is bound twice."""
+    stored: set[str] = set()
+    for node in ast.walk(code):
+        match node:
+            case ast.arg(arg=name) | ast.ExceptHandler(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()):
+                if name in stored:
+                    yield name
+                stored.add(name)
             case _:
                 pass
 
@@ -118,8 +135,10 @@ def _changed(node: ast.expr) -> ast.expr | None:
             return None
 
 
-def _is_held(changed: ast.expr, names: Names, unit: Unit, reach: Reach) -> bool:
+def _is_held(changed: ast.expr, names: Names, unit: Unit, reach: Reach, *, called: bool) -> bool:
     """Whether this is a class, list, dict or set of a module of the application, or what one of them holds."""
+    if called and _is_class(dotted(changed, names), unit.module, reach):
+        return False  # a method of the class, of whatever name
     while isinstance(changed, ast.Subscript | ast.Attribute):
         if _names_held(dotted(changed, names), unit.module, reach):
             return True
@@ -128,9 +147,18 @@ def _is_held(changed: ast.expr, names: Names, unit: Unit, reach: Reach) -> bool:
 
 
 def _names_held(name: str | None, module: Module, reach: Reach) -> bool:
-    where, _, own = (name or "").rpartition(".")
-    home = module if where == module.name else (reach(where) if where else None)
+    home, own = _home(name, module, reach)
     return home is not None and own in {*home.containers, *home.classes}
+
+
+def _is_class(name: str | None, module: Module, reach: Reach) -> bool:
+    home, own = _home(name, module, reach)
+    return home is not None and own in home.classes
+
+
+def _home(name: str | None, module: Module, reach: Reach) -> tuple[Module | None, str]:
+    where, _, own = (name or "").rpartition(".")
+    return module if where == module.name else (reach(where) if where else None), own
 
 
 def _is_skills(unit: Unit, name: str) -> bool:

@@ -62,8 +62,8 @@ EXIT_PAUSE_S = 0.05
 """How long a process that has connected to a server pauses before it exits, in seconds."""
 
 LOOK_S, MOMENT_S, DOUBLED = 0.05, 0.4, 4
-"""Of a task whose worker refused a query: the first pause between two looks whether it has taken in what came, and for
-how long it is looked at, in seconds; how often that time is doubled, after a refusal each."""
+"""After a worker refused a query: the first pause between two calls of `standing`, and the longest wait before the
+first retry, both in seconds; and how many times that wait may double, once for each further refusal."""
 
 T = TypeVar("T")
 
@@ -137,8 +137,8 @@ class Connection:
             arguments: The query's.
             kind: The answer's type.
             run_id: Which run of the task; None is the newest.
-            patience: How long all attempts may take together; None is the connection's own. Not counted are those that
-                a worker refuses, as the task is about to take in what came to it.
+            patience: How long the attempts may take together; None is the connection's own. Attempts that a worker
+                refuses, since the task is about to take in what came to it, and the waits after them come on top.
             if_open: Refuse where the task has ended.
 
         Raises:
@@ -181,7 +181,7 @@ class Connection:
                 return answer
 
     async def _taken_in(self, task_id: str, refused: int) -> None:
-        """Wait until a task has no workflow task to do: a moment, but longer after each query that was refused."""
+        """Wait until a task has no pending workflow task, for about `MOMENT_S`, doubled for each earlier refusal."""
         pause, until = LOOK_S, time.monotonic() + MOMENT_S * 2 ** min(refused - 1, DOUBLED)
         while (await self.standing(task_id)).events is None and time.monotonic() < until:
             await asyncio.sleep(pause)

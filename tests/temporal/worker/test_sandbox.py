@@ -130,6 +130,16 @@ def test_a_future_import_leaves_nothing_that_can_change() -> None:
             "    _seen: dict = field(default_factory=dict)\nBOX = Box()",
             id="frozen-dataclass-with-a-private-dict",
         ),
+        pytest.param(
+            "from dataclasses import dataclass, field\n@dataclass(frozen=True)\nclass Box:\n"
+            "    x: int = field(init=False)\nBOX = Box()",
+            id="raises-when-it-is-looked-at",
+        ),
+        pytest.param(
+            "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Box:\n"
+            "    n: int = 0\n    def f(self): object.__setattr__(self, 'n', 1)",
+            id="frozen-dataclass-that-changes",
+        ),
         pytest.param("class Box:\n    def __new__(cls):\n        cls.n = 1", id="singleton"),
         pytest.param("class Seq:\n    n = 0\n    def next(self): self.n += 1\nnext_id = Seq().next", id="method"),
         pytest.param("import enum\nclass Mood(enum.Enum):\n    GOOD = {'n': 0}", id="enum-of-dicts"),
@@ -208,6 +218,11 @@ async def test_what_can_change_is_each_tasks_own(more: str, folder: Path, reques
         pytest.param(
             "import functools, logging\nlog = logging.getLogger('a')\nf = functools.partial(max, 1)", id="log"
         ),
+        pytest.param(
+            "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass D:\n    x: int = 0\nONE = D(1)",
+            id="constant-of-a-dataclass",
+        ),
+        pytest.param("import structlog\nlog = structlog.get_logger()", id="structlog"),
         pytest.param("from math import floor\njoined = ', '.join\nmade = dict.fromkeys", id="builtins"),
         pytest.param("from datetime import datetime, timedelta\nSOON = timedelta(minutes=5)", id="restricted"),
         pytest.param(
@@ -229,7 +244,7 @@ async def test_what_cannot_change_is_shared(more: str, folder: Path, request: py
     name = "made_up_" + re.sub(r"\W", "_", request.node.callspec.id)
     cls = made(folder, name, more)
 
-    assert list(prepared(cls).shared) == [name]
+    assert isinstance(prepared(cls).shared[name], sharing.SharedImporter)
 
 
 async def test_a_helper_that_can_change_keeps_its_skill_from_being_shared(folder: Path) -> None:

@@ -32,6 +32,10 @@ READING = [
     "f'{HELD}'",
     "other.HELD[0]",
     "lambda: HELD[0]",
+    "', '.join(HELD)",
+    "enumerate(HELD, 1)",
+    "zip(x, HELD)",
+    "x.extend(HELD)",
 ]
 OTHERWISE = [
     "HELD",
@@ -149,7 +153,7 @@ SETTING = [
     "Box.items[0].n = 1",
     "type(box).n = 1",
     "box.__class__.n = 1",
-    "setattr(box, 'n', 1)",
+    "setattr(Box, 'n', 1)",
     "f.n = 1",
     "global made; made = Box(); made.n = 1",
     "def g():\n        Box.n = 1",
@@ -190,6 +194,9 @@ def test_classes_and_skills_are_seen_by_all_tasks(source: str, tmp_path: Path) -
         "def f():\n    box = Box()\n    def g(): box.n = 1",
         "class Box:\n    def __post_init__(self): object.__setattr__(self, 'n', 1)",
         "Box.n = 1",
+        "def mark(f):\n    def g(): f()\n    g.tag = 1\n    return g",
+        "class Box:\n    def f(self): pass\n    f.short = 1",
+        "def f(box): setattr(box, 'n', 1)",
     ],
 )
 def test_what_a_task_makes_is_its_own(source: str, tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache, partial
+from fractions import Fraction
+from functools import cached_property, lru_cache, partial
+from operator import attrgetter, itemgetter
 from pathlib import PurePath
 from types import ModuleType
 from typing import Any, ForwardRef, TypeVar
@@ -35,15 +37,19 @@ _FUTURE = type(annotations)  # what `from __future__ import annotations` leaves 
 _FIELD_OF_A_TUPLE = type(vars(namedtuple("Pair", "left right"))["left"])
 _IMMUTABLE: tuple[type, ...] = (
     *(str, bytes, bool, int, float, complex, type(None), type(Ellipsis), type(NotImplemented), range, slice),
-    *(Decimal, UUID, date, time, timedelta, tzinfo, PurePath, re.Pattern, TypeVar, ForwardRef),
+    *(Decimal, Fraction, UUID, date, time, timedelta, tzinfo, PurePath, re.Pattern, TypeVar, ForwardRef),
     *(ModuleType, types.CodeType, types.GenericAlias, types.UnionType),
     *(types.WrapperDescriptorType, types.MethodDescriptorType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType),
-    *(_FIELD_OF_A_TUPLE, _FUTURE, TypeAdapter),
+    *(_FIELD_OF_A_TUPLE, _FUTURE, TypeAdapter, itemgetter, attrgetter),
     logging.Logger,  # the process's own, whatever is shared
 )
+_DATACLASSES_REPR = ("_recursive_repr.", "recursive_repr.")
 _SDK = "temporalio."
 _OURS = "refold."
+_PASSED = ("typing", "typing_extensions", "structlog")
+"""Packages whose objects count as immutable: type hints, and loggers, which are the process's own."""
+
 # Names that Python and pydantic set on modules, classes and functions.
 _THEIR_OWN = re.compile(
     r"__(?!refold_skill)\w+__|_abc_impl|_fields|_field_defaults|model_config|model_fields|model_computed_fields"
@@ -68,7 +74,7 @@ def mutable_in(module: ModuleType, uses: Uses) -> str | None:
                 immutable = _all(_members(value), module.__name__, seen) and uses.only_read(name)
             else:
                 immutable = _is_immutable(value, module.__name__, seen)
-        except RecursionError:
+        except Exception:  # noqa: BLE001 - a value may raise anything when it is looked at
             immutable = False
         if not immutable:
             return name
@@ -85,7 +91,10 @@ def _own_names(names: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_written(value: object) -> bool:
     """Whether it is a function of somebody's source, and none that Python or pydantic has made."""
-    return isinstance(value, types.FunctionType) and not value.__code__.co_filename.startswith("<")
+    if not isinstance(value, types.FunctionType):
+        return False
+    code = value.__code__
+    return not (code.co_filename.startswith("<") or code.co_qualname.startswith(_DATACLASSES_REPR))
 
 
 def _own(names: Mapping[str, Any]) -> list[Any]:
@@ -115,7 +124,7 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
         return _is_immutable_function(value, module, seen)
     if (parts := _parts(value)) is not None:
         return _all(parts, module, seen)
-    return isinstance(value, _IMMUTABLE) or kind.__module__ in ("typing", "typing_extensions")
+    return isinstance(value, _IMMUTABLE) or kind.__module__.partition(".")[0] in _PASSED
 
 
 def _is_immutable_function(value: types.FunctionType, module: str, seen: set[int]) -> bool:
@@ -147,6 +156,8 @@ def _parts(value: Any) -> Iterable[Any] | None:
             bound = value.__self__
             ours = type(bound).__module__.startswith(_OURS) or hasattr(bound, "__refold_skill__")  # `uses` knows skills
             return [value.__func__, *(getattr(bound, "__dict__", {}).values() if ours else [bound])]
+        case cached_property():
+            return [value.func]
         case partial():
             return [value.func, *value.args, *value.keywords.values()]
         case _:
@@ -163,7 +174,7 @@ def _parts_of_object(value: Any) -> Iterable[Any] | None:
             held = [part for step in value.steps.values() for part in (step.run, step.contract)]
             return [value.options.upgrade, value.options.contract, *held, *value.references]
         case ReducerSkill():
-            return [value.options.upgrade, *vars(value.author).values()]
+            return [value.options.upgrade, *getattr(value.author, "__dict__", {}).values()]
         case BaseModel() if value.model_config.get("frozen"):
             return [*vars(value).values(), *(value.__pydantic_private__ or {}).values()]
         case Enum():
@@ -173,7 +184,8 @@ def _parts_of_object(value: Any) -> Iterable[Any] | None:
     if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # where it is kept
         # Fields of refold's that begin with `_` are caches, excluded from comparison; tasks do not read them.
         ours = kind.__module__.startswith(_OURS)
-        return [getattr(value, one.name) for one in fields(value) if not (ours and one.name.startswith("_"))]
+        own = {one.name: getattr(value, one.name) for one in fields(value)} | getattr(value, "__dict__", {})
+        return [one for name, one in own.items() if not (ours and name.startswith("_"))]
     return None
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
+from collections.abc import Collection
+from types import ModuleType
 
 from temporalio.worker import WorkflowInstanceDetails, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxRestrictions
@@ -56,13 +58,21 @@ class SharedImporter(Importer):
         """
         found = list(self.new_modules.items())  # a copy: a task of another thread may import meanwhile
         if len(found) > self._judged:
-            own = [one for name, one in found if name != "__main__" and one is not sys.modules.get(name)]
-            inside = [one for one in own if not isinstance(one, RestrictedModule)]
-            uses = Uses(inside)
-            names = ((one.__name__, mutable_in(one, uses)) for one in inside)
-            self._mutable = next((f"{module}.{name}" for module, name in names if name is not None), None)
+            inside = {
+                name: one
+                for name, one in found
+                if not (name == "__main__" or one is sys.modules.get(name) or isinstance(one, RestrictedModule))
+            }
+            odd = next((name for name, one in inside.items() if not isinstance(one, ModuleType)), None)
+            self._mutable = odd or _first_mutable(inside.values())
             self._judged = len(found)
         return self._mutable
+
+
+def _first_mutable(modules: Collection[ModuleType]) -> str | None:
+    uses = Uses(modules)
+    names = ((one.__name__, mutable_in(one, uses)) for one in modules)
+    return next((f"{module}.{name}" for module, name in names if name is not None), None)
 
 
 class SharingModules(_Instance):

@@ -26,9 +26,11 @@ _READING_BUILTINS = frozenset({
 _READING_EACH = frozenset({"enumerate", "zip", "isinstance"})
 """Builtins that read each of their arguments."""
 
-_OF_CLASS = frozenset({"__new__", "__init_subclass__", "__class_getitem__"})
+_OF_CLASS = frozenset({"__new__", "__class_getitem__"})
+_MAKING = frozenset({"__init__", "__post_init__", "__new__", "__setattr__", "__delattr__"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_SETTERS = frozenset({"setattr", "delattr", "__setattr__", "__delattr__"})
 _SETTING = (opmap["STORE_ATTR"], opmap["DELETE_ATTR"])
 
 
@@ -121,7 +123,7 @@ def _inner(code: CodeType) -> Iterator[CodeType]:
 
 
 def _may_set(code: CodeType) -> bool:
-    return any(one in code.co_code[::2] for one in _SETTING) or not {"setattr", "delattr"}.isdisjoint(code.co_names)
+    return any(one in code.co_code[::2] for one in _SETTING) or not _SETTERS.isdisjoint(code.co_names)
 
 
 @lru_cache(maxsize=1024)
@@ -182,7 +184,7 @@ def _reads(node: ast.AST, parent: ast.AST | None, above: ast.AST | None, reading
     match parent:
         case ast.Attribute(attr=method):
             return isinstance(above, ast.Call) and above.func is parent and method in _READING_METHODS
-        case ast.Subscript(value=read, ctx=ast.Load()) | ast.YieldFrom(value=read):
+        case ast.Subscript(value=read, ctx=ast.Load()) | ast.YieldFrom(value=read) | ast.AugAssign(value=read):
             return read is node
         case ast.For(iter=read) | ast.AsyncFor(iter=read) | ast.comprehension(iter=read):
             return read is node
@@ -191,8 +193,8 @@ def _reads(node: ast.AST, parent: ast.AST | None, above: ast.AST | None, reading
         case ast.Call(func=ast.Name(id=function), args=given):
             # `max(HELD, x)` would pass it on.
             return (function in reading and given == [node]) or (function in _READING_EACH and node in given)
-        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()), attr="join")):
-            return True
+        case ast.Call(func=ast.Attribute(attr="join" | "extend" | "update"), args=[read]):
+            return read is node
         case ast.Dict(keys=keys, values=values):
             return any(key is None and value is node for key, value in zip(keys, values, strict=True))
         case ast.keyword(arg=None) | ast.Starred(ctx=ast.Load()):
@@ -230,9 +232,9 @@ def _setters(node: ast.AST, bound: frozenset[str], shared: frozenset[str], where
     match node:
         case ast.ClassDef():
             skill = any("skill" in ast.unparse(mark) for mark in node.decorator_list)
-            for one in node.body:
-                of_class = getattr(one, "name", "") in _OF_CLASS or _has(one, "classmethod")
-                of_skill = skill and getattr(one, "name", "__init__") != "__init__"  # it is made on import
+            for one in (one for one in node.body if isinstance(one, _DEFINITIONS)):
+                of_class = one.name in _OF_CLASS or _has(one, "classmethod")
+                of_skill = skill and one.name != "__init__"  # it is made on import
                 first = _first(one) if of_class or of_skill else frozenset[str]()
                 yield from _setters(one, bound, first, f"{where}.{node.name}".lstrip("."))
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
@@ -242,18 +244,20 @@ def _setters(node: ast.AST, bound: frozenset[str], shared: frozenset[str], where
             # What is defined within is often kept: it is what a decorator returns.
             kept = {one.name for one in _body(node) if isinstance(one, _DEFINITIONS)}
             for part in _body(node):
-                yield from _setters(part, inner - kept, shared, name)
+                yield from _setters(part, inner - kept if isinstance(part, _DEFINITIONS) else inner, shared, name)
         case _:
-            if where and _sets(node, bound - shared):
+            if where and _sets(node, bound - shared, making=where.rpartition(".")[2] in _MAKING):
                 yield where
             for child in ast.iter_child_nodes(node):
                 yield from _setters(child, bound, shared, where)
 
 
-def _sets(node: ast.AST, own: frozenset[str]) -> bool:
+def _sets(node: ast.AST, own: frozenset[str], *, making: bool) -> bool:
     match node:
-        case ast.Call(func=ast.Name(id="setattr" | "delattr")):
-            return True
+        case ast.Call(func=ast.Attribute(attr="__setattr__" | "__delattr__")):
+            return not making
+        case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[value, *_]):
+            return _is_class(value) or _root(value) not in own
         case ast.Attribute(value=value, ctx=ast.Store() | ast.Del()):
             return _is_class(value) or _root(value) not in own
         case _:
