@@ -47,6 +47,10 @@ NO_ANSWER = (WorkflowUpdateFailedError, RPCTimeoutOrCancelledError, RPCError)
 """Refused, or not answered in time."""
 
 
+async def at_once(refused: int) -> None:
+    """No pause before a refused query is sent again: each comes amid what the task takes in."""
+
+
 class Mill:
     """Tasks to which things happen while no worker is there, and the workers that then find it all at once."""
 
@@ -90,7 +94,9 @@ class Mill:
         for what in self.random.choices(["ask", "let go", "signal", "update"], k=self.random.randint(2, 5)):
             match what:
                 case "ask":
-                    unanswered.append(asyncio.create_task(asked(partial(handle.query, "status", rpc_timeout=IN_TIME))))
+                    unanswered.append(
+                        asyncio.create_task(asked(partial(handle.query, "status", rpc_timeout=IN_TIME), at_once))
+                    )
                 case "let go":
                     self.let_go[task_id].set()
                 case "signal":
@@ -162,7 +168,7 @@ class Crowd(Mill):
             "nonsense": lambda: handle.signal("nonsense"),
             "refused": lambda: handle.execute_update("decide", {}, rpc_timeout=IN_TIME),
             "update": lambda: handle.execute_update("message", "yes", rpc_timeout=IN_TIME),
-            "ask": lambda: asked(partial(handle.query, "status", rpc_timeout=IN_TIME)),
+            "ask": lambda: asked(partial(handle.query, "status", rpc_timeout=IN_TIME), at_once),
         }
         chosen = [some[name]() for name in self.random.choices([*some], [3, 3, 5, 1, 1], k=self.random.randint(1, 4))]
         if self.random.random() < 0.1:
