@@ -237,7 +237,7 @@ async def test_what_comes_during_stretches_is_replayed_in_its_order(site: Site) 
     chance = Random(7)
 
     async def disturbed(task_id: str, n: int) -> None:
-        await asyncio.sleep(chance.uniform(0, 1))
+        await asyncio.sleep(chance.uniform(0, 0.3))
         handle = site.client.get_workflow_handle(task_id)
         with suppress(RPCError, InputRejected):  # it has ended
             match n % 3:
@@ -248,9 +248,13 @@ async def test_what_comes_during_stretches_is_replayed_in_its_order(site: Site) 
                 case _:
                     await site.engine.look(task_id)
 
+    async def errand() -> str:
+        task_id = await site.start(*[f"count {n}" for n in range(40)])
+        await asyncio.gather(*(disturbed(task_id, n) for n in range(12)))
+        return task_id
+
     async with site.worker():
-        ids = [await site.start(*[f"count {n}" for n in range(40)]) for _ in range(10)]
-        await asyncio.gather(*(disturbed(task_id, n) for task_id in ids for n in range(12)))
+        ids = await asyncio.gather(*(errand() for _ in range(10)))
         ended = [await settled(site.engine, task_id) for task_id in ids]
 
     assert {view.status for view in ended} == {Status.COMPLETED}
