@@ -25,7 +25,7 @@ SEED ?=
 # tests/servers.py puts them; the sweeps, long and few, go to whoever is free. Tests wait for a third of their time,
 # so three processes keep two cores busy. ARGS="-n 0" runs all in one.
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
-SWEEP := $(BIN)/pytest -n 3 --dist load --maxschedchunk 1 -m sweep
+SWEEP := $(BIN)/pytest -n 3 --dist worksteal -m sweep
 
 # What is checked: whichever of the repository's folders hold Python by now.
 FOLDERS := refold workflows activities client bench deploy tests
