@@ -45,7 +45,7 @@ def impure(unit: Unit, reach: Reach, tool_name: ToolName) -> Iterator[Finding]:
             verb = "calls" if use.called else "uses"
             text = f"{verb} `{ast.unparse(use.node)}`, which {why.does}: {why.instead}"
             yield finding(unit, use.node, why.rule, text)
-    yield from _shared_state(unit, reach)
+    yield from _shared_state(unit, names, reach)
 
 
 def finding(unit: Unit, node: ast.AST, rule: str, message: str) -> Finding:
@@ -90,12 +90,12 @@ def _ask_for(unit: Unit, tool: str) -> str:
     return f"ask for it with `.cmd(Cmd.tool({tool!r}, {tool!r}, ...))`"
 
 
-def _shared_state(unit: Unit, reach: Reach) -> Iterator[Finding]:
-    known = {**unit.names, **dict.fromkeys(_hidden(unit.node))}
+def _shared_state(unit: Unit, names: Names, reach: Reach) -> Iterator[Finding]:
+    known = {**names, **dict.fromkeys(_hidden(unit.node))}
     for node in code_of(unit.node):
         match node:
-            case ast.Global(names=names):
-                yield finding(unit, node, "shared", f"writes the global {names[0]!r}, {SHARED}")
+            case ast.Global(names=[name, *_]):
+                yield finding(unit, node, "shared", f"writes the global {name!r}, {SHARED}")
             case ast.Attribute(value=ast.Name(id=me), attr=attr, ctx=ast.Store() | ast.Del()) if _is_skills(unit, me):
                 text = f"writes `{me}.{attr}`, {SHARED}"
                 yield finding(unit, node, "shared", text)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.client import WorkflowQueryFailedError
+from temporalio.client import Client, Interceptor, OutboundInterceptor, QueryWorkflowInput, WorkflowQueryFailedError
 
 from refold.effects.asking import ASK_AGAIN, asked
 from refold.temporal import TemporalEngine
-from refold.temporal.client.connection import MOMENT_S
-from tests.temporal.test_task import text
+from refold.temporal.client.connection import MOMENT_S, Connection
 
 
 async def test_a_query_is_sent_again_once_the_task_has_taken_in_what_came() -> None:
@@ -39,18 +39,36 @@ async def test_a_query_is_sent_again_once_the_task_has_taken_in_what_came() -> N
     assert waited == [1, 2]
 
 
-async def test_a_task_that_nobody_serves_is_not_waited_for_long(engine: TemporalEngine) -> None:
+class Refusing(Interceptor, OutboundInterceptor):
+    """Answers queries as a worker does that is about to take something in, and later as one that fails."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        self.next = next
+        return self
+
+    async def query_workflow(self, input: QueryWorkflowInput) -> Any:
+        self.at.append(time.monotonic())
+        raise WorkflowQueryFailedError("it fails" if len(self.at) == 3 else ASK_AGAIN)
+
+
+async def test_the_wait_is_longer_after_each_refusal_while_the_task_has_something_to_take_in(
+    engine: TemporalEngine,
+) -> None:
     """
-    What came to it is never taken in; a task at rest has taken in everything.
+    And ends, though nobody takes it in.
     """
-    resting = await engine.start("counts", text("go"))
     id = f"waits-for-ever-{uuid4().hex[:8]}"
     handle = await engine.client.start_workflow("nobody_serves_this", id=id, task_queue="nobodys")
+    refusing = Refusing()
+    client = Client(engine.client.service_client, namespace=engine.client.namespace, interceptors=[refusing])
 
-    began = time.monotonic()
-    await engine.connection._taken_in(resting.task_id, 99)
-    await engine.connection._taken_in(handle.id, 2)
-    waited = time.monotonic() - began
+    with pytest.raises(WorkflowQueryFailedError, match="it fails"):
+        await Connection(client, "nobodys").query(id, "status", kind=str)
     await handle.terminate()
 
-    assert waited >= 2 * MOMENT_S
+    first, second, third = refusing.at
+    assert second - first >= MOMENT_S
+    assert third - second >= 2 * MOMENT_S

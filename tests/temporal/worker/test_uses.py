@@ -35,7 +35,6 @@ READING = [
     "', '.join(HELD)",
     "enumerate(HELD, 1)",
     "zip(x, HELD)",
-    "x.extend(HELD)",
 ]
 OTHERWISE = [
     "HELD",
@@ -60,6 +59,8 @@ OTHERWISE = [
     "next(a for a in x(HELD))",
     "sorted(x, key=HELD)",
     "max(HELD, x)",
+    "x.update(HELD)",
+    "x.join(HELD)",
     "sum(x, HELD)",
     "HELD(x)",
     "await HELD",

@@ -193,8 +193,8 @@ def _reads(node: ast.AST, parent: ast.AST | None, above: ast.AST | None, reading
         case ast.Call(func=ast.Name(id=function), args=given):
             # `max(HELD, x)` would pass it on.
             return (function in reading and given == [node]) or (function in _READING_EACH and node in given)
-        case ast.Call(func=ast.Attribute(attr="join" | "extend" | "update"), args=[read]):
-            return read is node
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()), attr="join")):
+            return True
         case ast.Dict(keys=keys, values=values):
             return any(key is None and value is node for key, value in zip(keys, values, strict=True))
         case ast.keyword(arg=None) | ast.Starred(ctx=ast.Load()):
