@@ -82,7 +82,7 @@ class Draft:
         self.early = base.early
         self.receipts = dict(base.receipts)
         self.threads = base.threads
-        self.messages = base.messages
+        self.heard: tuple[Message, ...] = ()
         self.done = base.done
         self.redo = base.redo
         self.changes: dict[str, Any] = {}
@@ -252,8 +252,7 @@ class Draft:
     def note_message(self, message: UserMessage) -> None:
         """Add a user's message to the task's messages, and its delivery id to `seen`, so that it is taken once."""
         if not message.called_back:
-            # `(*a, b)` copies twice, into a list and into a tuple; a task may have ten thousand messages.
-            self.messages = self.messages + (as_said(message, self.seq),)  # noqa: RUF005
+            self.heard = (as_said(message, self.seq),)
         if message.delivery_id is not None:
             seen = {**self.base.seen, message.delivery_id: self.seq}
             self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
@@ -284,11 +283,12 @@ class Draft:
             changes["patches"] = {**self.base.patches, **self.patches}
         if self.progress is not None:
             changes["progress"] = self.progress
+        new = (*self.heard, *self.said)
         return self.base.changed({
             "seq": self.seq, "at": self.at, "lifecycle": self.lifecycle, "state": self.state, "pending": self.pending,
             "waits": self.waits, "held": self.held, "early": self.early, "receipts": self.receipts,
             "threads": self.threads, "done": self.done, "redo": self.redo,
-            "messages": self.messages + tuple(self.said), **changes,
+            "messages": self.base.messages + new, **changes,
         })  # fmt: skip
 
     def _entry(self, after: Snapshot, status: Status | None) -> Entry:

@@ -72,7 +72,7 @@ class Comparison:
                 or for an earlier attempt, after which another worker completed a workflow task.
         """
         try:
-            past = self._read(self._past, until)
+            past = read(self._past, until)
         except NotReadYet:
             if not replaying:
                 raise
@@ -103,7 +103,7 @@ class Comparison:
             task.go_on_as_recorded()
             return
         try:
-            past, base = self._read(self._past, until), task.base
+            past, base = read(self._past, until), task.base
         except NotReadYet:
             self._late = True
             raise
@@ -139,7 +139,7 @@ class Comparison:
         Raises:
             NotReadYet: The history was not read by then.
         """
-        words = self._read(self._reader.words(self._run), until)
+        words = read(self._reader.words(self._run), until)
         if words is None or _NEW_RUN in words.sent.get(completed, ()):
             return
         at = task.base + len(task.entries)
@@ -158,7 +158,7 @@ class Comparison:
             self._reader.done(self._run, unfit)
 
     def _differ(self, task: Recorded, mark: Mark, until: float) -> None:
-        self._words = words = self._read(self._reader.words(self._run), until)
+        self._words = words = read(self._reader.words(self._run), until)
         first = max(self._same - task.base, 0)
         entries = task.entries[first : mark.seq - task.base]
         if words is None:
@@ -176,13 +176,23 @@ class Comparison:
         since = self.difference.seq
         task.differ(self.difference, lambda entries: as_written(id, entries, words, since))
 
-    def _read(self, reading: Future[T], until: float) -> T:
-        if asyncio._get_running_loop() is not None and not reading.done():
-            raise NotReadYet  # the SDK's debug mode activates in the event loop, which would wait for itself
-        try:
-            return reading.result(max(0.0, until - monotonic()))
-        except NotDone:
-            raise NotReadYet from None
+
+def read(reading: Future[T], until: float) -> T:
+    """What a reader has read, once it has.
+
+    Args:
+        reading: Of the reader.
+        until: By when, as `time.monotonic` counts.
+
+    Raises:
+        NotReadYet: It was not read by then.
+    """
+    if asyncio._get_running_loop() is not None and not reading.done():
+        raise NotReadYet  # the SDK's debug mode activates in the event loop, which would wait for itself
+    try:
+        return reading.result(max(0.0, until - monotonic()))
+    except NotDone:
+        raise NotReadYet from None
 
 
 def as_written(task_id: str, entries: Sequence[Entry], words: Words, since: int) -> list[Entry]:

@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from temporalio.api.common.v1 import Payload
+from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
@@ -36,6 +37,9 @@ log = logger(__name__)
 
 AGAIN_S = 0.2
 """The pause, in seconds, before a history is asked for again that the server did not give; doubled up to ten times."""
+
+NEWEST = 100
+"""How many of a history's newest events are searched for the end of a workflow task that has just ended."""
 
 KEPT = 100
 """How many histories a worker keeps ready for the next attempt of a workflow task, since one took too long to read."""
@@ -108,6 +112,9 @@ class Reader(Protocol):
 
     def words(self, run: Run) -> Future[Words | None]:
         """The words of a run."""
+
+    def completed(self, run: Run, started: int) -> Future[bool]:
+        """Whether history shows that this worker has completed the workflow task that this event started."""
 
     def done(self, run: Run, difference: Difference | None) -> None:
         """Told once a run was compared, with what was found; what was read is not needed any more."""
@@ -188,12 +195,14 @@ class FromServer:
 
     Args:
         client: The worker's. Where it may not read histories, tasks go on unverified, which one log line says.
+        identity: The worker's, as history names it.
     """
 
     strict = False
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, identity: str) -> None:
         self._client = client
+        self._identity = identity
         self._read: OrderedDict[tuple[Run, bool], Future[Any]] = OrderedDict()
         self._warned = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -209,6 +218,26 @@ class FromServer:
     def words(self, run: Run) -> Future[Words | None]:
         """See `Reader`."""
         return self._started((run, True), lambda events: words_of(events, self._client.data_converter))
+
+    def completed(self, run: Run, started: int) -> Future[bool]:
+        """See `Reader`."""
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(self._completed(run, started), self._loop)
+
+    async def _completed(self, run: Run, started: int) -> bool:
+        request = GetWorkflowExecutionHistoryReverseRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id),
+            maximum_page_size=NEWEST,
+        )
+        try:
+            answer = await self._client.workflow_service.get_workflow_execution_history_reverse(request)
+        except RPCError:
+            return False
+        return any(
+            event.event_id == started + 1 and event.workflow_task_completed_event_attributes.identity == self._identity
+            for event in answer.history.events
+        )
 
     def done(self, run: Run, difference: Difference | None) -> None:
         """See `Reader`. What was read is read anew the next time."""
@@ -297,6 +326,10 @@ class FromReplay:
     def words(self, run: Run) -> Future[Words | None]:
         """See `Reader`."""
         return _known(self._words)
+
+    def completed(self, run: Run, started: int) -> Future[bool]:
+        """Nobody asks a replay."""
+        return _known(False)
 
     def done(self, run: Run, difference: Difference | None) -> None:
         """See `Reader`."""

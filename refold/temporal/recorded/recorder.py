@@ -24,7 +24,7 @@ from refold.divergence import Difference
 from refold.effects.asking import ASK_AGAIN
 from refold.temporal.data.turns import NONE, Turns
 from refold.temporal.data.wire import CODE_DIFFERS
-from refold.temporal.recorded.comparing import WORDS_S, Comparison, NotReadYet
+from refold.temporal.recorded.comparing import WORDS_S, Comparison, NotReadYet, read
 from refold.temporal.recorded.here import Recorded, listening
 from refold.temporal.recorded.reading import Reader, Run
 from refold.temporal.recorded.writing import Payloads, carriers, mark
@@ -121,6 +121,19 @@ class Recorder:
         if self._comparison is not None:
             return self._replayed(self._comparison, act, completion, until)
         return completion
+
+    def completed(self, started: int) -> bool:
+        """Whether history shows, within `PATIENCE_S`, that this worker has completed a workflow task.
+
+        Args:
+            started: The number of the event that started it.
+        """
+        if self._reader is None:
+            return False
+        try:
+            return read(self._reader.completed(self._run, started), monotonic() + PATIENCE_S)
+        except NotReadYet:
+            return False
 
     def _activated(self, act: WorkflowActivation, turns: Turns) -> WorkflowActivationCompletion:
         with listening() as made:

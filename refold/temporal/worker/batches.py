@@ -23,6 +23,7 @@ tasks at once (`refold.temporal.data.turns`), it takes those of each by themselv
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -75,8 +76,13 @@ class _Part:
 
     def __init__(self, turn: Turn | None, jobs: Sequence[WorkflowActivationJob]) -> None:
         self.turn = turn
-        self.jobs = [job for job in jobs if not _is_own(job)]
+        self.jobs = _in_order(job for job in jobs if not _is_own(job))
         self.fired = any(job.fire_timer.seq == OWN for job in jobs)
+
+    def add(self, jobs: Sequence[WorkflowActivationJob]) -> None:
+        """Add what came later."""
+        if jobs:
+            self.jobs = _in_order([*self.jobs, *jobs])
 
 
 class Batches:
@@ -109,12 +115,12 @@ class Batches:
             self._at = act.timestamp
             return self._activate(act)
         if self._rest and any(job.HasField("resolve_activity") for job in own):
-            self._rest[0].jobs += parts[0].jobs
+            self._rest[0].add(parts[0].jobs)
         else:
             self._rest = [*(self._rest or [_Part(None, ())]), *parts]
             self._next_turn()
         part = self._rest[0]
-        jobs, part.jobs = _split(_in_order(part.jobs), BATCH if self._taken < PER_TASK else 0)
+        jobs, part.jobs = _split(part.jobs, BATCH if self._taken < PER_TASK else 0)
         self._taken += BATCH * (1 + max(0, self._open) // CROWD) * any(map(_counts, jobs))
         if part.jobs and self._taken >= PER_TASK:
             jobs += [job for job in part.jobs if job.HasField("do_update")]
@@ -146,7 +152,7 @@ class Batches:
             turn = self._rest[0]
             self._waits = self._waits and not turn.fired
             self._taken = PER_TASK if self._waits and not any(map(_counts, turn.jobs)) else 0
-            turn.jobs[:0] = left
+            turn.jobs = _in_order([*left, *turn.jobs])
 
     def _ask_for_more(self, completion: WorkflowActivationCompletion) -> None:
         commands = completion.successful.commands
@@ -218,10 +224,11 @@ def _split(
     jobs: list[WorkflowActivationJob], count: int
 ) -> tuple[list[WorkflowActivationJob], list[WorkflowActivationJob]]:
     """As many of the first jobs as hold this many that count, and the rest; what stands before a request to cancel is
-    split from it."""
-    if any(job.HasField("cancel_workflow") for job in jobs) and (before := [job for job in jobs if _place(job) < 2]):
-        some, rest = _split(before, count)
-        return some, [*rest, *jobs[len(before) :]]
+    split from it. The jobs are in order."""
+    before = bisect_left(jobs, 2, key=_place)
+    if before and any(job.HasField("cancel_workflow") for job in jobs[before:]):
+        some, rest = _split(jobs[:before], count)
+        return some, [*rest, *jobs[before:]]
     for place, job in enumerate(jobs):
         if _counts(job):
             if count == 0:

@@ -206,11 +206,12 @@ class RefoldPlugin(SimplePlugin):
         # The SDK fills in its default beforehand, so a value that the program chose looks the same.
         throttle = config.get("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
         config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)
-        if config.get("identity") is None:
+        if (identity := config.get("identity")) is None:
             process, at, host = config["client"].identity.rpartition("@")
             # The first keeps the SDK's, since history holds it three times a step.
             number = next(_workers)
-            config["identity"] = f"{process}-{number}{at}{host}" if number > 1 else config["client"].identity
+            identity = f"{process}-{number}{at}{host}" if number > 1 else config["client"].identity
+            config["identity"] = identity
         if self.skill_ids:
             REFUSED[config["client"].namespace, config["task_queue"]] = self._refused.note
         runner = config.get("workflow_runner")
@@ -218,7 +219,8 @@ class RefoldPlugin(SimplePlugin):
             if isinstance(mutable, str):
                 log.info("module_imported_for_each_task", module=module, mutable=mutable)
         if isinstance(runner, Sandbox | Unsandboxed):
-            config["workflow_runner"] = cast(WorkflowRunner, runner.reading(FromServer(config["client"])))
+            reader = FromServer(config["client"], identity)
+            config["workflow_runner"] = cast(WorkflowRunner, runner.reading(reader))
         workflows = list(config.get("workflows") or [])
         if self.skill_ids and not any(_is_dynamic(cls) for cls in workflows):
             config["workflows"] = [*workflows, UnknownSkillWorkflow]

@@ -47,7 +47,7 @@ async def test_a_history_that_could_not_be_read_is_read_again(
     run = Run(workflow_id=view.task_id, run_id=description.run_id)
     codec = KeysAway()
     config: dict[str, Any] = {**client.config(), "data_converter": data_converter(values, codec)}
-    reader = FromServer(Client(**config))
+    reader = FromServer(Client(**config), "a worker")
     reader.attach()
 
     with pytest.raises(RuntimeError, match="the keys cannot be reached"):
@@ -58,3 +58,27 @@ async def test_a_history_that_could_not_be_read_is_read_again(
     assert past is not None
     assert past.marks
     assert reader.past(run).done(), "and now it is kept"
+
+
+async def test_who_completed_a_workflow_task_stands_in_the_history(engine: TemporalEngine, client: Client) -> None:
+    """
+    A worker has completed it only under its own identity, and only the one that the event started.
+    """
+    view = await engine.start("talk", Content.from_text("hello"))
+    await settled(engine, view.task_id)
+    handle = client.get_workflow_handle(view.task_id)
+    run = Run(workflow_id=view.task_id, run_id=(await handle.describe()).run_id)
+    events = (await handle.fetch_history()).events
+    done = [event for event in events if event.HasField("workflow_task_completed_event_attributes")]
+
+    for event in done:
+        identity = event.workflow_task_completed_event_attributes.identity
+        for worker, started, expected in [
+            (identity, event.event_id - 1, True),
+            (identity, event.event_id, False),
+            (f"{identity}, another", event.event_id - 1, False),
+        ]:
+            reader = FromServer(client, worker)
+            reader.attach()
+            assert await asyncio.wrap_future(reader.completed(run, started)) is expected
+    assert done

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from pydantic import JsonValue
 from temporalio import activity
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import PendingWorkflowTaskState, WorkflowTaskFailedCause
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
@@ -34,6 +34,7 @@ from refold.effects.asking import asked
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from refold.temporal.worker import batches
+from refold.temporal.worker.committed import Committed
 from refold.temporal.worker.workflow import SkillWorkflow
 from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal import order_skills
@@ -43,6 +44,7 @@ SOON = timedelta(milliseconds=100)
 IN_TIME = timedelta(seconds=3)
 """How long a caller waits: an answer that is lost with its worker never comes."""
 UNREADABLE = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
+STARTED = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
 NO_ANSWER = (WorkflowUpdateFailedError, RPCTimeoutOrCancelledError, RPCError)
 """Refused, or not answered in time."""
 
@@ -235,6 +237,42 @@ async def test_a_patch_is_none_of_what_is_counted(
     assert [entry.patches for entry in lived if entry.patches] == [{"ask otherwise": True}]
     replayer = Replayer(workflows=[], plugins=[mill.plugin])
     await replayer.replay_workflows(mill.histories([view.task_id]), raise_on_replay_failure=True)
+
+
+async def test_whoever_watches_a_flooded_task_lets_it_work(
+    client: Client, values: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A query that comes once a worker has taken what its workflow task brought is answered, and none is refused, which
+    would make the worker forget the task and fold it anew after each workflow task.
+    """
+    monkeypatch.setattr(batches, "PER_TASK", batches.BATCH)
+    mill = Mill(client, values, seed=0)
+    async with mill.worker():
+        view = await mill.engine.start("asks_again", Content.from_text("go"))
+        while not (view := await mill.engine.look(view.task_id)).waiting_for:
+            await a_moment()
+    handle = client.get_workflow_handle(view.task_id)
+    await asyncio.gather(*(handle.signal("message", f"answer {n}") for n in range(600)))
+    await handle.signal("message", "stop")
+    loads: list[str] = []
+    begin = Committed.__init__
+
+    def noting(self: Committed, *args: Any) -> None:
+        loads.append(view.task_id)
+        begin(self, *args)
+
+    monkeypatch.setattr(Committed, "__init__", noting)
+
+    async with mill.worker():
+        while (await handle.describe()).raw_description.pending_workflow_task.state != STARTED:
+            pass
+        while (await asked(partial(handle.query, "status"), at_once))["status"] != "completed":
+            pass
+
+    events = (await handle.fetch_history()).events
+    assert len([event for event in events if event.HasField("workflow_task_completed_event_attributes")]) > 10
+    assert len(loads) < 5
 
 
 async def test_a_part_reports_one_question_after_the_other(client: Client, values: Folder) -> None:
