@@ -43,7 +43,7 @@ class Moment:
         issued: How many commands this entry has before this call.
         receipts: Outcomes that the skill can read, the event's own among them.
         messages: The task's messages before the event.
-        heard: The message that the event brought; apart, since a task may have ten thousand messages to copy.
+        message: The message that the event brought; apart, since a task may have ten thousand messages to copy.
         threads: Conversations with models so far, by name.
         budget: What the task may spend as a part of another.
         patched: Answers `ctx.patched`: called with the patch id, and with whether the step is being driven again
@@ -59,7 +59,7 @@ class Moment:
     issued: int = 0
     receipts: Mapping[str, Receipt] = field(default_factory=dict)
     messages: tuple[Message, ...] = ()
-    heard: tuple[Message, ...] = ()
+    message: Message | None = None
     threads: Mapping[str, Thread] = field(default_factory=dict)
     budget: PartBudget | None = None
     patched: Callable[[str, bool], bool] = lambda _, again: not again
@@ -122,7 +122,8 @@ class Ctx:
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages of this task so far, the current event's among them; oldest first."""
-        messages = self._moment.messages + self._moment.heard
+        message = self._moment.message
+        messages = self._moment.messages if message is None else (*self._moment.messages, message)
         return tuple(message.own() for message in messages[: self._message_count])
 
     def thread(self, name: str = "main") -> tuple[Said, ...]:

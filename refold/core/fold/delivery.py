@@ -171,7 +171,7 @@ def _moment(draft: Draft) -> Moment:
         issued=len(draft.issued),
         receipts=draft.receipts,
         messages=draft.base.messages,
-        heard=draft.heard,
+        message=draft.message,
         threads=draft.threads,
         budget=draft.base.budget,
         patched=lambda patch, again: _patched(draft, patch, again),

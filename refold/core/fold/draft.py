@@ -82,7 +82,7 @@ class Draft:
         self.early = base.early
         self.receipts = dict(base.receipts)
         self.threads = base.threads
-        self.heard: tuple[Message, ...] = ()
+        self.message: Message | None = None
         self.done = base.done
         self.redo = base.redo
         self.changes: dict[str, Any] = {}
@@ -252,7 +252,7 @@ class Draft:
     def note_message(self, message: UserMessage) -> None:
         """Add a user's message to the task's messages, and its delivery id to `seen`, so that it is taken once."""
         if not message.called_back:
-            self.heard = (as_said(message, self.seq),)
+            self.message = as_said(message, self.seq)
         if message.delivery_id is not None:
             seen = {**self.base.seen, message.delivery_id: self.seq}
             self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
@@ -283,7 +283,8 @@ class Draft:
             changes["patches"] = {**self.base.patches, **self.patches}
         if self.progress is not None:
             changes["progress"] = self.progress
-        new = (*self.heard, *self.said)
+        new = (*([] if self.message is None else [self.message]), *self.said)
+        # `(*a, b)` copies `a` twice, into a list and into a tuple; a task may have ten thousand messages.
         return self.base.changed({
             "seq": self.seq, "at": self.at, "lifecycle": self.lifecycle, "state": self.state, "pending": self.pending,
             "waits": self.waits, "held": self.held, "early": self.early, "receipts": self.receipts,

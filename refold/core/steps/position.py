@@ -144,6 +144,6 @@ def known_then(noted: Await | Position) -> dict[str, Any]:
 
 def _now(moment: Moment, **between: Any) -> dict[str, Any]:
     """The saved form of a moment for `known_then`; `between` are keys saved between time and threads."""
-    now = {"at": moment.at.isoformat(), "heard": len(moment.messages) + len(moment.heard), **between}
+    now = {"at": moment.at.isoformat(), "heard": len(moment.messages) + (moment.message is not None), **between}
     threads = {name: len(thread.said) for name, thread in moment.threads.items()}
     return {**now, "threads": threads} if threads else now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as NotDone
 from itertools import pairwise
 from time import monotonic
@@ -72,7 +72,7 @@ class Comparison:
                 or for an earlier attempt, after which another worker completed a workflow task.
         """
         try:
-            past = read(self._past, until)
+            past = awaited(self._past, until)
         except NotReadYet:
             if not replaying:
                 raise
@@ -103,7 +103,7 @@ class Comparison:
             task.go_on_as_recorded()
             return
         try:
-            past, base = read(self._past, until), task.base
+            past, base = awaited(self._past, until), task.base
         except NotReadYet:
             self._late = True
             raise
@@ -139,7 +139,7 @@ class Comparison:
         Raises:
             NotReadYet: The history was not read by then.
         """
-        words = read(self._reader.words(self._run), until)
+        words = awaited(self._reader.words(self._run), until)
         if words is None or _NEW_RUN in words.sent.get(completed, ()):
             return
         at = task.base + len(task.entries)
@@ -158,7 +158,7 @@ class Comparison:
             self._reader.done(self._run, unfit)
 
     def _differ(self, task: Recorded, mark: Mark, until: float) -> None:
-        self._words = words = read(self._reader.words(self._run), until)
+        self._words = words = awaited(self._reader.words(self._run), until)
         first = max(self._same - task.base, 0)
         entries = task.entries[first : mark.seq - task.base]
         if words is None:
@@ -177,11 +177,11 @@ class Comparison:
         task.differ(self.difference, lambda entries: as_written(id, entries, words, since))
 
 
-def read(reading: Future[T], until: float) -> T:
-    """What a reader has read, once it has.
+def awaited(reading: Future[T], until: float) -> T:
+    """Wait for what a reader reads.
 
     Args:
-        reading: Of the reader.
+        reading: Its result.
         until: By when, as `time.monotonic` counts.
 
     Raises:
@@ -191,7 +191,7 @@ def read(reading: Future[T], until: float) -> T:
         raise NotReadYet  # the SDK's debug mode activates in the event loop, which would wait for itself
     try:
         return reading.result(max(0.0, until - monotonic()))
-    except NotDone:
+    except (NotDone, CancelledError):  # the latter as the worker stops
         raise NotReadYet from None
 
 

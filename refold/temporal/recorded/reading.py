@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from temporalio.api.common.v1 import Payload, WorkflowExecution
@@ -38,8 +39,11 @@ log = logger(__name__)
 AGAIN_S = 0.2
 """The pause, in seconds, before a history is asked for again that the server did not give; doubled up to ten times."""
 
-NEWEST = 100
-"""How many of a history's newest events are searched for the end of a workflow task that has just ended."""
+NEWEST = 10
+"""How many batches of events are asked for at once, the newest first, to find one that has just been written."""
+
+SOON = timedelta(seconds=1)
+"""How long the server may take for that. Whoever asks waits less."""
 
 KEPT = 100
 """How many histories a worker keeps ready for the next attempt of a workflow task, since one took too long to read."""
@@ -230,14 +234,20 @@ class FromServer:
             execution=WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id),
             maximum_page_size=NEWEST,
         )
-        try:
-            answer = await self._client.workflow_service.get_workflow_execution_history_reverse(request)
-        except RPCError:
-            return False
-        return any(
-            event.event_id == started + 1 and event.workflow_task_completed_event_attributes.identity == self._identity
-            for event in answer.history.events
-        )
+        while True:
+            try:
+                answer = await self._client.workflow_service.get_workflow_execution_history_reverse(
+                    request, timeout=SOON
+                )
+            except RPCError:
+                return False
+            for event in answer.history.events:
+                if event.event_id <= started + 1:
+                    completed = event.workflow_task_completed_event_attributes
+                    return event.event_id == started + 1 and completed.identity == self._identity
+            if not answer.next_page_token:
+                return False
+            request.next_page_token = answer.next_page_token
 
     def done(self, run: Run, difference: Difference | None) -> None:
         """See `Reader`. What was read is read anew the next time."""

@@ -24,7 +24,7 @@ from refold.divergence import Difference
 from refold.effects.asking import ASK_AGAIN
 from refold.temporal.data.turns import NONE, Turns
 from refold.temporal.data.wire import CODE_DIFFERS
-from refold.temporal.recorded.comparing import WORDS_S, Comparison, NotReadYet, read
+from refold.temporal.recorded.comparing import WORDS_S, Comparison, NotReadYet, awaited
 from refold.temporal.recorded.here import Recorded, listening
 from refold.temporal.recorded.reading import Reader, Run
 from refold.temporal.recorded.writing import Payloads, carriers, mark
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     Activate = Callable[[WorkflowActivation, Turns], WorkflowActivationCompletion]
 
 PATIENCE_S = 0.5
-"""How long, in seconds, the first activation after a replay waits for the history. The SDK's deadline is 2 s, and the
-activation has work of its own."""
+"""How long, in seconds, the first activation after a replay, and a query that follows it, wait for the history. The
+SDK's deadline is 2 s, and the activation has work of its own."""
 
 REPLAY_S = 0.3
 """How long the first activation of a replay waits, in which the workflow may have much to do."""
@@ -86,6 +86,7 @@ class Recorder:
         self._marked = 0  # how many entries have a mark
         self._comparison: Comparison | None = None
         self._difference: Difference | None = None
+        self._over = False  # the workflow task that the load ended with: it was completed before
 
     def activate(self, act: WorkflowActivation, *, asked: bool) -> WorkflowActivationCompletion:
         """Activate the workflow.
@@ -102,6 +103,7 @@ class Recorder:
         if self._comparison is not None:
             try:
                 turns = self._comparison.turns(act.history_length, len(act.jobs), until, replaying=not live)
+                self._over = turns.upto > act.history_length
                 if live:
                     self._compare(self._comparison, until)
             except NotReadYet:
@@ -123,15 +125,12 @@ class Recorder:
         return completion
 
     def completed(self, started: int) -> bool:
-        """Whether history shows, within `PATIENCE_S`, that this worker has completed a workflow task.
-
-        Args:
-            started: The number of the event that started it.
-        """
-        if self._reader is None:
+        """Whether history shows, within `PATIENCE_S`, that the workflow task that began with event `started` was
+        completed by this worker, after it loaded the task."""
+        if self._reader is None or self._over:
             return False
         try:
-            return read(self._reader.completed(self._run, started), monotonic() + PATIENCE_S)
+            return awaited(self._reader.completed(self._run, started), monotonic() + PATIENCE_S)
         except NotReadYet:
             return False
 

@@ -10,10 +10,10 @@ replay will. An activation does not say what it is part of; these are told apart
 
 1. A workflow task brings its own time and the size of the history. Events that come with neither are ahead of one.
 2. Where the workflow tasks before it had nothing for the workflow, their time and size were never seen. So where a run
-   was loaded, and took events, and a query comes next: whether a workflow task brought them, history tells. A workflow
-   task's length of the history is the number of the event that started it, and the next event says that this worker
-   completed it. Who completed it by another load of the run, as another worker, does not count: here the same events
-   may have come ahead.
+   was loaded and took events, and a query comes next, the worker reads the history. Its length is then the number of
+   the event that started the workflow task. The query is answered if the next event says that this worker completed
+   it, and was not there yet when the run was loaded: another load may take the same events ahead of the workflow task.
+   Workers are told apart by their identity, so no two may be given the same one.
 
 A query that came along with a workflow task is refused, too, where the workflow failed to take what the task brought.
 Core reports only the first failed attempt. It would complete a later attempt with the answer to the query alone:
@@ -139,7 +139,7 @@ class Committed:
         mark, more = (act.timestamp.ToNanoseconds(), act.history_size_bytes), act.history_length > self._length
         new, self._mark, self._length = mark != self._mark, mark, act.history_length
         if queries:
-            self._unsure = self._unsure and queries == [DIRECT] and not self._has_completed(act.history_length)
+            self._unsure = self._unsure and queries == [DIRECT] and not self._completed(act.history_length)
             return self._unsure
         if act.is_replaying:
             self._loading = True
@@ -147,7 +147,7 @@ class Committed:
         self._unsure, self._loading = self._loading or (self._unsure and not new), False
         return more and not new
 
-    def _has_completed(self, started: int) -> bool:
+    def _completed(self, started: int) -> bool:
         return self._recorder is not None and self._recorder.completed(started)
 
     def __getattr__(self, name: str) -> Any:

@@ -210,8 +210,7 @@ class RefoldPlugin(SimplePlugin):
             process, at, host = config["client"].identity.rpartition("@")
             # The first keeps the SDK's, since history holds it three times a step.
             number = next(_workers)
-            identity = f"{process}-{number}{at}{host}" if number > 1 else config["client"].identity
-            config["identity"] = identity
+            config["identity"] = identity = f"{process}-{number}{at}{host}" if number > 1 else config["client"].identity
         if self.skill_ids:
             REFUSED[config["client"].namespace, config["task_queue"]] = self._refused.note
         runner = config.get("workflow_runner")

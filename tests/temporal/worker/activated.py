@@ -10,12 +10,14 @@ from typing import Any
 from temporalio.api.common.v1 import Payloads
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_commands import WorkflowCommand
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.common import Priority, TypedSearchAttributes
 from temporalio.worker import WorkflowInstanceDetails
 from temporalio.workflow import Info, ParentInfo, _Definition
 
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Off
+from refold.temporal.recorded.reading import Reader
 from refold.temporal.worker.committed import Unsandboxed
 from refold.temporal.worker.workflow import SkillWorkflow
 
@@ -26,29 +28,40 @@ CONVERTER = data_converter(Off())
 class Activated:
     """One run of a task, a second further with each workflow task."""
 
-    def __init__(self, kind: type[SkillWorkflow], task_id: str, *, part_of: str | None = None) -> None:
+    def __init__(
+        self, kind: type[SkillWorkflow], task_id: str, *, part_of: str | None = None, reader: Reader | None = None
+    ) -> None:
         self.kind, self.task_id, self.number = kind, task_id, 0
         # The SDK runs a workflow in a thread, with an event loop of its own.
         self.thread = ThreadPoolExecutor(1)
-        self.instance = Unsandboxed().create_instance(self._details(part_of))
+        self.instance = Unsandboxed(reader).create_instance(self._details(part_of))
 
     def act(self, *jobs: WorkflowActivationJob) -> list[str]:
         """A workflow task with these jobs; returns the kinds of its commands, and a signal's or an activity's name."""
         self.number += 1
-        activation = WorkflowActivation(run_id="run", history_length=3 * self.number, jobs=jobs)
-        activation.timestamp.FromDatetime((BEGAN + timedelta(seconds=self.number)).replace(tzinfo=None))
-        completion = self.thread.submit(self.instance.activate, activation).result()
+        completion = self.activated(3 * self.number, *jobs)
         assert not completion.HasField("failed"), completion.failed.failure.message
         return [_shown(command) for command in completion.successful.commands]
 
+    def activated(
+        self, length: int, *jobs: WorkflowActivationJob, replaying: bool = False
+    ) -> WorkflowActivationCompletion:
+        """An activation with these jobs and a history of this length."""
+        activation = WorkflowActivation(run_id="run", history_length=length, is_replaying=replaying, jobs=jobs)
+        activation.timestamp.FromDatetime((BEGAN + timedelta(seconds=length // 3)).replace(tzinfo=None))
+        return self.thread.submit(self.instance.activate, activation).result()
+
     def begin(self, start: Any) -> list[str]:
         """The first workflow task."""
+        return self.act(self.initialized(start))
+
+    def initialized(self, start: Any) -> WorkflowActivationJob:
         job = WorkflowActivationJob()
         job.initialize_workflow.workflow_type = self.kind.type_name
         job.initialize_workflow.workflow_id = self.task_id
         job.initialize_workflow.arguments.extend(CONVERTER.payload_converter.to_payloads([start]))
         job.initialize_workflow.start_time.FromDatetime(BEGAN.replace(tzinfo=None))
-        return self.act(job)
+        return job
 
     def _details(self, part_of: str | None) -> WorkflowInstanceDetails:
         return WorkflowInstanceDetails(
@@ -96,6 +109,13 @@ def updated(name: str, *said: Any) -> WorkflowActivationJob:
     job.do_update.id = job.do_update.protocol_instance_id = job.do_update.name = name
     job.do_update.run_validator = True
     job.do_update.input.extend(CONVERTER.payload_converter.to_payloads(said))
+    return job
+
+
+def queried(name: str) -> WorkflowActivationJob:
+    """A query that came by itself, and not along with a workflow task."""
+    job = WorkflowActivationJob()
+    job.query_workflow.query_type, job.query_workflow.query_id = name, "legacy_query"
     return job
 
 

@@ -1,0 +1,50 @@
+"""Queries that come as a task has been loaded: refused where they may show what no workflow task has brought yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.core.events import UserMessage
+from refold.effects.asking import ASK_AGAIN
+from refold.temporal.data.wire import TaskStart
+from tests.temporal import skills
+from tests.temporal.data.test_turns import SIGNAL, Written
+from tests.temporal.recorded.test_comparing import Readings
+from tests.temporal.test_task import text
+from tests.temporal.worker.activated import Activated, queried, signaled
+
+STARTED = 7
+"""The event that starts the workflow task that brings a signal."""
+
+
+@pytest.mark.parametrize(
+    ("upto", "completed", "answered"),
+    [
+        pytest.param(STARTED, True, True, id="this load completed it"),
+        pytest.param(STARTED, False, False, id="nobody completed it yet, or another worker"),
+        pytest.param(STARTED + 1, True, False, id="this worker completed it before it loaded the task again"),
+        pytest.param(STARTED, None, False, id="the server does not tell in time"),
+    ],
+)
+async def test_a_query_after_a_load_is_answered_if_the_load_ended_with_its_own_workflow_task(
+    upto: int, completed: bool | None, answered: bool
+) -> None:
+    """
+    The history, read as the task was loaded, ends with the start of that workflow task; now it has its end, too.
+    """
+    reader = Readings(Written((), (SIGNAL,)), upto)
+    reader.reading.set_result(reader.known)
+    if completed is not None:
+        reader.is_completed.set_result(completed)
+    run = Activated(skills.GatedWorkflow, "t", reader=reader)
+    run.activated(
+        3, run.initialized(TaskStart(message=UserMessage(content=text("go"))).model_dump(mode="json")), replaying=True
+    )
+    assert not run.activated(STARTED, signaled("message", "one")).HasField("failed")
+
+    asked = run.activated(STARTED, queried("status"), replaying=True)
+
+    assert asked.HasField("failed") is not answered
+    assert asked.failed.failure.message == ("" if answered else ASK_AGAIN)
+    if answered:
+        assert asked.successful.commands[0].respond_to_query.HasField("succeeded")
