@@ -237,7 +237,7 @@ class FromServer:
         while True:
             try:
                 answer = await self._client.workflow_service.get_workflow_execution_history_reverse(
-                    request, timeout=SOON
+                    request, retry=True, timeout=SOON
                 )
             except RPCError:
                 return False
