@@ -129,10 +129,11 @@ class Workers:
         env: Mapping[str, str] | None = None,
         doomed: bool = False,
         log: Path | None = None,
+        pollers: int = 5,
     ) -> WorkerProcess:
         """A worker that polls `queue`; if it is doomed, it may be killed before it is ready. `log` is its stderr."""
         command = ["refold.cli", "worker", *modules, "--json", "--with-parent"]
-        command += ["--address", self.address, "--task-queue", queue, "--recovery", recovery]
+        command += ["--address", self.address, "--task-queue", queue, "--recovery", recovery, "--pollers", str(pollers)]
         return await self.launch(command, env=env, doomed=doomed, log=log)
 
     async def launch(

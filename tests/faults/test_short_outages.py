@@ -158,7 +158,8 @@ async def test_a_worker_stalls_and_another_one_overtakes_it(
     repeated at most, and what it brings changes nothing.
     """
     workers.env["REFOLD_LEDGER"] = receipts
-    stalled = await workers.start(queue, modules=SERVED)
+    # Each of its requests that waits at the server would be given an attempt of the workflow task, for a longer time.
+    stalled = await workers.start(queue, modules=SERVED, pollers=2)
     view = await engine.start("short_walk", FAR)
     await ledger.until("tread 3")
     await stopped_without_lock(stalled.process.pid, receipts)
