@@ -67,6 +67,21 @@ async def test_a_recovered_task_closes_the_turn_that_is_open(store: Store) -> No
     assert await memory(store, task_id="U").open_turn("s1", "and?", last=5) == [Turn(asked="why?", answered="because")]
 
 
+@pytest.mark.parametrize("task_id", ["T.r1", "T.f2.r1", "S"])
+async def test_no_task_answers_the_question_of_another_one(store: Store, task_id: str) -> None:
+    """
+    A task that recovers one that failed, or whose turn was forgotten: the turn opened meanwhile waits for its own task.
+    """
+    await memory(store, task_id="T").open_turn("s1", "why?", last=0)
+    await memory(store, task_id="U").open_turn("s1", "and?", last=0)
+    await memory(store, task_id=task_id).close_turn("s1", "because")
+    await memory(store, task_id="U").close_turn("s1", "so")
+
+    told = await memory(store, task_id="V").open_turn("s1", "then?", last=5)
+    because = None if task_id == "S" else "because"
+    assert told == [Turn(asked="why?", answered=because), Turn(asked="and?", answered="so")]
+
+
 @pytest.mark.parametrize("id", ["s1", "' OR 1=1 --", "a/b%2F?#", "ä\ud800", "x" * 100_000, "\0"])
 async def test_equal_ids_of_two_owners_are_two_sessions(store: Store, id: str) -> None:
     """

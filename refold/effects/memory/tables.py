@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterator
 
 from sqlalchemy import (
     Column,
@@ -26,6 +28,8 @@ from refold.effects.memory.turn import Turn
 
 SEARCHED = 1_000
 """How many of an owner's facts are kept and searched, the newest ones."""
+
+_CONTINUES = re.compile(r"(.+)\.[rf]\d+((?:/.*)?)", re.DOTALL)
 
 _METADATA = MetaData()
 TURNS = Table(
@@ -75,14 +79,26 @@ def open_turn(
 
 
 def close_turn(store: Store, connection: Connection, owner: str, session: str, task_id: str, answered: str) -> None:
-    """Answer the task's turn; of a task that continues another one, the newest turn without an answer."""
+    """Answer the task's turn; where it has none, that of the task that it recovers or was forked from.
+
+    Other turns of the session are other tasks' questions.
+    """
     make(store, connection, TURNS)
     here = (TURNS.c.owner == owner) & (TURNS.c.session == session)
-    own = connection.execute(select(TURNS.c.number).where(here, TURNS.c.task_id == task_id)).scalar()
-    if own is None:
-        own = connection.execute(select(func.max(TURNS.c.number)).where(here, TURNS.c.answered.is_(None))).scalar()
+    tasks = list(_lineage(task_id))
+    turns = select(TURNS.c.task_id, TURNS.c.number).where(here, TURNS.c.task_id.in_(tasks))
+    numbers = {row.task_id: row.number for row in connection.execute(turns)}
+    own = next((numbers[id] for id in tasks if id in numbers), None)
     mine = here & (TURNS.c.number == own) & TURNS.c.answered.is_(None)
     connection.execute(update(TURNS).where(mine).values(answered=store.sealed(_storable(answered))))
+
+
+def _lineage(task_id: str) -> Iterator[str]:
+    """A task's id, then those of the tasks before it: `T.r1/2.1` is a part of the task that recovers `T`."""
+    yield task_id
+    while found := _CONTINUES.fullmatch(task_id):
+        task_id = f"{found[1]}{found[2]}"
+        yield task_id
 
 
 def keep(store: Store, connection: Connection, owner: str, text: str) -> None:
