@@ -73,7 +73,11 @@ def differences(was: Any, now: Any, path: str = "") -> Iterator[Difference]:
 
 def both(was: Any, now: Any, chars: int = SHOWN_CHARS) -> tuple[str, str]:
     """Two values that differ, for people: JSON, cut where one is long, so that the place where they part is shown."""
-    one, other = (shown(value, sys.maxsize) for value in (was, now))
+    return parted(shown(was, sys.maxsize), shown(now, sys.maxsize), chars)
+
+
+def parted(one: str, other: str, chars: int = SHOWN_CHARS) -> tuple[str, str]:
+    """Two texts that differ, cut where one is long, so that the place where they part is shown."""
     if max(len(one), len(other)) <= chars:
         return one, other
     pairs = enumerate(zip(one, other, strict=False))

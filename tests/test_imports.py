@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "export": {
         *("export", "callbacks", "lineage", "testing", "digests", "divergence", "formats", "record", "engine", "core"),
     },
-    "evals": {"evals", "export", "junit", "testing", "record", "engine", "core"},
+    "evals": {"evals", "export", "differences", "junit", "testing", "record", "engine", "core"},
     "divergence": {"differences", "digests", "record", "conversation", "core"},
     "engine": {"record", "cost", "core"},
     "webhooks": {"core"},

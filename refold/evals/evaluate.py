@@ -14,6 +14,7 @@ from refold.core.commands import Command
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry, no_entry
 from refold.core.lineage.upgrade import upgraded
+from refold.differences import parted
 from refold.engine import UnknownSkill
 from refold.evals.recording import described
 from refold.evals.rerun import AskModel, Rerun, Rules, seconds_of, with_usage
@@ -150,6 +151,7 @@ def _first(rows: Sequence[Row]) -> str:
         return f"a step that was not recorded: {row.now[0]}"
     was = "; ".join(line for line in row.recorded if line not in row.now) or "nothing more"
     now = "; ".join(line for line in row.now if line not in row.recorded) or "nothing more"
+    was, now = parted(was, now)
     return f"entry {row.recorded_seq}: recorded {was}; now {now}"
 
 

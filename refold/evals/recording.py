@@ -27,10 +27,9 @@ from refold.core.commands import (
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.values import shortened
+from refold.differences import SHOWN_CHARS, parted
 
 MODEL_CALLS = (CallLlm, CallChat)
-
-SHOWN_CHARS = 300
 
 
 def arguments(command: Command) -> Any:
@@ -57,10 +56,13 @@ def arguments(command: Command) -> Any:
             return {}
 
 
-def described(command: Command) -> str:
-    """A command, in a line."""
-    said = json.dumps(arguments(command), ensure_ascii=False, sort_keys=True)
-    return f"{command.kind} {command.subject} {shortened(said, SHOWN_CHARS)}"
+def described(command: Command, chars: int = SHOWN_CHARS) -> str:
+    """A command, in a line; its arguments are cut after so many characters."""
+    return f"{command.kind} {command.subject} {shortened(_arguments(command), chars)}"
+
+
+def _arguments(command: Command) -> str:
+    return json.dumps(arguments(command), ensure_ascii=False, sort_keys=True)
 
 
 def same(command: Command) -> str:
@@ -125,8 +127,8 @@ class Recording:
         if found is None and not exact:
             found = next((id for id, one in self._left.items() if named(one) == name), None)
             if found is not None and not isinstance(command, MODEL_CALLS):
-                before = json.dumps(arguments(self._left[found]), ensure_ascii=False, sort_keys=True)
-                self.drift.append(f"{described(command)}; recorded: {shortened(before, SHOWN_CHARS)}")
+                was, now = parted(_arguments(self._left[found]), _arguments(command))
+                self.drift.append(f"{command.kind} {command.subject} {now}; recorded: {was}")
         if found is not None:
             del self._left[found]
             self.taken[found] = invocation_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -61,7 +62,8 @@ def steps_of(entries: Iterable[Entry], slots: dict[str, str]) -> list[Step]:
 def _effects(entry: Entry) -> Iterator[str]:
     yield from (f"says: {_content(message)}" for message in entry.messages)
     yield from (f"hands over: {one.name}: {_content(Content(parts=one.parts))}" for one in entry.artifacts)
-    yield from (f"asks: {described(one.command)}" for one in entry.commands if not isinstance(one.command, Notify))
+    asked = (one.command for one in entry.commands if not isinstance(one.command, Notify))
+    yield from (f"asks: {described(one, sys.maxsize)}" for one in asked)  # whole: arguments may differ at their end
     if entry.status is not None and (entry.ends or entry.reason):
         yield f"ends: {entry.status}{f': {entry.reason}' if entry.reason else ''}"
 
@@ -144,7 +146,9 @@ def slots_of(commands: Iterable[tuple[str, Command]]) -> dict[str, str]:
 
 
 def _content(content: Content) -> str:
-    return content.text or _json(content.model_dump(mode="json")["parts"])
+    """Text as it is; with data or files beside it, all parts, since each is compared."""
+    only_text = all(part.text is not None for part in content.parts)
+    return content.text if only_text else _json(content.model_dump(mode="json")["parts"])
 
 
 def _json(value: Any) -> str:

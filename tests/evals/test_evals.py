@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from refold import Content, Ctx, EffectPolicy, InputRejected, Transition, flow_skill, step, tool
+from refold import Artifact, Content, Ctx, EffectPolicy, InputRejected, Part, Transition, flow_skill, step, tool
 from refold.core.authoring.define import skill_of
 from refold.core.events import CommandFailed, LlmResult
 from refold.core.fold.wanted import Perform
@@ -118,6 +118,72 @@ class BuysWithCare:
         words = await ctx.llm("words", "Thank the shop.", paid)
         ctx.say(f"{decision.approver} allowed it.")
         return ctx.complete(words)
+
+
+def thanks(last: str) -> Any:
+    """A skill whose long prompt ends with a word, as its long note does."""
+
+    @flow_skill(id="thanks")
+    class Thanks:
+        """Thanks somebody at length."""
+
+        @step(start=True)
+        async def thank(self, ctx: Ctx, content: Content) -> Transition:
+            """Thank."""
+            words = await ctx.llm("words", "Be polite. " * 40 + last, content.text)
+            await ctx.tool(note, text="Thanked. " * 40 + last)
+            return ctx.complete(words)
+
+    return Thanks
+
+
+@tool(effect=EffectPolicy.READ_ONLY)
+def note(text: str) -> str:
+    """Write a note."""
+    return "noted"
+
+
+async def test_long_arguments_are_compared_to_their_end() -> None:
+    """
+    What differs after hundreds of equal characters is a divergence, and is shown: in a prompt as in drift.
+    """
+    at = FakeEngine([thanks("Thank Ada.")], answers={"words": "Thanks."}, tools=[note])
+    await at.start("thanks", Content.from_text("Go."), task_id="t1")
+
+    found = await evaluated(await recorded(at), [thanks("Thank Ben.")])
+
+    assert found.diverged
+    assert found.first.count("Thank Ada.") == found.first.count("Thank Ben.") == 1
+    assert len(found.first) < 800
+    assert ["Ada" in one and "Ben" in one for one in found.drift] == [True]
+
+
+async def test_data_beside_text_is_compared() -> None:
+    """
+    In what is said and in what is handed over: the same words with other data are a divergence.
+    """
+
+    def quotes(cents: int) -> Any:
+        content = Content(parts=(Part(text="The price:"), Part(data={"cents": cents})))
+
+        @flow_skill(id="quotes")
+        class Quotes:
+            """Says a price in words and as data."""
+
+            @step(start=True)
+            async def quote(self, ctx: Ctx) -> Transition:
+                """Quote."""
+                return ctx.complete(content).artifact(Artifact(name="offer", parts=content.parts))
+
+        return Quotes
+
+    at = FakeEngine([quotes(5)])
+    await at.start("quotes", Content.from_text("Go."), task_id="t1")
+    run = await recorded(at)
+
+    same, other = await evaluated(run, [quotes(5)]), await evaluated(run, [quotes(6)])
+    assert (same.diverged, other.diverged) == (False, True)
+    assert [other.first.count(one) for one in ("says: ", "hands over: offer: ", '"cents": 5', '"cents": 6')] == [2] * 4
 
 
 async def test_rules_for_tools(run: Exported) -> None:
