@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from refold.callbacks.address import without_addresses
 from refold.core.content import Part
+from refold.core.events import EVENT
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -49,6 +50,9 @@ def redacted(value: M) -> M:
             continue
         if name == "approvers":
             changes[name] = _people(given)
+            continue
+        if name == "again" and given is not None:  # an event as JSON: a task is read from it, as from any other event
+            changes[name] = redacted(EVENT.validate_python(given)).model_dump(mode="json")
             continue
         changes[name] = data(given) if "JsonValue" in kind else _typed(given)
     return value.model_copy(update=changes)

@@ -238,6 +238,39 @@ async def test_a_redacted_export_has_no_address_of_a_callback(skill: str) -> Non
     assert read_export(lines)[0].entries[-1].seq == (await at.look("t1")).seq
 
 
+@flow_skill(id="mends")
+class Mends:
+    """Asks a question, and has a bug until somebody mends it."""
+
+    mended = False
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        """Ask."""
+        answer = await ctx.ask("who", "Who?")
+        if not self.mended:
+            raise RuntimeError("a bug")
+        return ctx.complete(answer.text)
+
+
+async def test_a_redacted_export_of_a_recovered_task_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Its first entry has the message that is delivered once more: its words are gone, and that it is a message is not.
+    """
+    at = FakeEngine([Mends])
+    await at.start("mends", Content.from_text("Go."), task_id="t1")
+    await at.send("t1", Content.from_text("Ada"))
+    monkeypatch.setattr(Mends, "mended", True)
+    recovered = await at.recover("t1")
+
+    lines = await lines_of(at, recovered.task_id, redact=True)
+
+    assert b"Ada" not in b"".join(lines)
+    [task] = read_export(lines)
+    found = await ExportEngine([task]).record(task.task_id)
+    assert (found.status, found.messages[-2].content.text) == ("completed", "[text of 3 characters]")
+
+
 async def test_a_gate_that_two_people_must_grant_can_be_redacted_and_read() -> None:
     """
     Names of the same length stay two people: a gate that fewer may decide than must grant cannot be read.
