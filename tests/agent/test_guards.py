@@ -238,6 +238,27 @@ def test_a_guards_function_receives_the_turn_if_it_takes_one(evaluate: Callable[
     assert (guard.in_worker is not None) is alone
 
 
+class Slow:
+    async def __call__(self, text: str) -> Block | None:
+        return no_cards(text)
+
+
+def hands_on(text: str) -> Any:
+    return Slow()(text)
+
+
+@pytest.mark.parametrize("evaluate", [Slow(), hands_on])
+async def test_a_guards_function_that_is_awaited(evaluate: Callable[[str], Any]) -> None:
+    """
+    Is called by the task alone, also where nobody sees before the call that it is to be awaited.
+    """
+    agent = shop(middleware=[Guardrail(evaluate, instead="No.")])
+
+    assert await shown(agent, CARD) == ([], Reply(text=CARD))
+    assert play(agent, "go", reply("model", CARD)).said == ("No.",)
+    assert play(agent, "go", reply("model", "Fine.")).said == ("Fine.",)
+
+
 @pytest.mark.parametrize(
     "evaluate",
     [
@@ -259,7 +280,12 @@ def test_a_guards_function_that_cannot_be_called(evaluate: Any) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"by": "word"}, {"by": "sentence", "on": "said"}, {"by": "sentence", "evaluate": lambda text, turn: None}],
+    [
+        {"by": "word"},
+        {"by": "sentence", "on": "said"},
+        {"by": "sentence", "evaluate": lambda text, turn: None},
+        {"by": "sentence", "evaluate": Slow()},
+    ],
 )
 def test_a_guard_that_cannot_be_by_the_sentence(options: dict[str, Any]) -> None:
     """

@@ -115,7 +115,8 @@ class Guardrail(Simple):
 
     @property
     def _needs_text_only(self) -> bool:
-        return not self._takes_turn and not inspect.iscoroutinefunction(self.evaluate)
+        called = (self.evaluate, type(self.evaluate).__call__)  # an object's own is a coroutine function, too
+        return not self._takes_turn and not any(map(inspect.iscoroutinefunction, called))
 
     async def around(self, turn: ModelTurn | ToolTurn, proceed: Proceed) -> Any:
         """See `Simple.around`.
@@ -140,12 +141,17 @@ class Guardrail(Simple):
         return replace_reply(result, self._instead(blocked))
 
     def judged(self, text: str) -> Block | None:
-        """The verdict on a text, of a function of the text alone.
+        """The verdict on a text, of a function of the text alone; None where it is to be awaited, as the task does.
 
         Raises:
             SkillError: `evaluate` answered something else than a verdict.
         """
-        return self._read(self.evaluate(text)) if text else None  # type: ignore[call-arg]
+        verdict: Any = self.evaluate(text) if text else None  # type: ignore[call-arg]
+        if inspect.isawaitable(verdict) and self.by == "whole":
+            if inspect.iscoroutine(verdict):
+                verdict.close()
+            return None
+        return self._read(verdict)
 
     async def _withhold_unsaid(self, turn: ModelTurn) -> None:
         """Judge what was answered without the model too: the model reads it with this call."""
