@@ -157,7 +157,7 @@ def _parsed(text: str) -> JsonValue:
     for one in (text, *([fenced.group(1)] if fenced else [])):
         try:
             value: JsonValue = encodable(json.loads(one))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         return value
     raise Misfit("the answer is not JSON")

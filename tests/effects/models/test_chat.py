@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
 from temporalio.exceptions import ApplicationError
 
+from refold.agent import Agent
 from refold.conversation import ChatRequest, request_of
 from refold.core.authoring.cmd import Cmd
 from refold.core.authoring.tool import tool
@@ -20,6 +21,7 @@ from refold.effects.activities import Effects
 from refold.effects.failures.verdicts import OTHERS_S
 from refold.effects.models.content.messages import messages_of, reply_parts
 from refold.effects.models.tail import CallTail, TokenTail
+from refold.testing import play
 from tests.effects.conftest import Bench, failure_in
 from tests.services.openai_server import OpenAIServer, Trouble
 
@@ -163,6 +165,20 @@ async def test_arguments_that_are_no_json(bench: Bench) -> None:
     assert calls[0].problem.startswith("the arguments are not JSON")
     assert calls[1].problem == "the arguments are no JSON object"
     assert (calls[2].args, calls[2].problem) == ({}, "")
+
+
+@pytest.mark.parametrize(("levels", "read"), [(96, True), (97, False), (300, False), (100_000, False)])
+def test_arguments_that_are_nested_too_deep(levels: int, read: bool) -> None:
+    """
+    The same, whether a task could not keep them or nobody can read them: the task goes on.
+    """
+    deep = ToolCallPart("weather", f'{{"city": {"[" * levels}{"]" * levels}}}', tool_call_id="c1")
+    _, calls, _ = reply_parts(ModelResponse(parts=[deep]))
+    answers = {"model": [Reply(tool_calls=calls, stop="tools"), "Sorry."], "weather": "Rain."}
+    story = play(Agent("shop", tools=[weather]), "go", answers=answers, cut=True)
+
+    assert (calls[0].problem == "") is read
+    assert story.said == ("Sorry.",)
 
 
 def test_what_a_provider_signed_goes_back_as_it_came() -> None:

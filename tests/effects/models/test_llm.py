@@ -177,6 +177,7 @@ async def test_a_misfit_is_asked_for_once_more(bench: Bench, openai: OpenAIServe
         ("I would rather not.", "the answer is not JSON"),
         ("", "the answer is not JSON"),
         pytest.param("```json" + " \n" * 100_000, "the answer is not JSON", id="blanks until it is cut off"),
+        pytest.param("[" * 100_000, "the answer is not JSON", id="brackets without end"),
     ],
 )
 async def test_a_second_misfit_is_final(bench: Bench, openai: OpenAIServer, said: str, found: str) -> None:

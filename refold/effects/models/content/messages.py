@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid
 from refold.core.content import Content, Part
-from refold.core.values import encodable
+from refold.core.values import encodable, unreadable
 from refold.effects.models.content.files import file_for_model, file_part
 from refold.effects.models.content.fitting import EMPTY, fitted, unrepeated
 from refold.effects.models.provider_tools import dumped, loaded
@@ -121,10 +121,13 @@ def _call(part: ToolCallPart) -> ToolCall:
     id, name = encodable(part.tool_call_id), encodable(part.tool_name)
     try:
         args = json.loads(part.args) if isinstance(part.args, str) and part.args else (part.args or {})
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return ToolCall(id=id, name=name, problem=f"the arguments are not JSON: {error}")
     if not isinstance(args, dict):
         return ToolCall(id=id, name=name, problem="the arguments are no JSON object")
+    if unreadable([[[[args]]]]):  # a task could not keep the reply, with as many levels around its arguments
+        problem = "the arguments are nested too deep, or hold a number with too many digits"
+        return ToolCall(id=id, name=name, problem=problem)
     return ToolCall(id=id, name=name, args=encodable(args))
 
 
