@@ -30,8 +30,9 @@ from refold.agent import (
 from refold.agent.middleware import Wrapped
 from refold.agent.steps import ModelReplied
 from refold.conversation import LlmOutcome
-from refold.core.chat import Reply, ToolCall, Usage, UserSaid
+from refold.core.chat import Frame, Reply, ToolCall, Usage, UserSaid
 from refold.core.commands import AskApproval, CallChat, CallTool
+from refold.effects.models.conversations import Recalled
 from refold.middleware import ActivityTurn
 from refold.testing import approve, calls, deny, permanent, play, reply, transient
 from tests.agent.shop import TOOLS, replies, results, shop
@@ -368,6 +369,46 @@ async def test_what_a_worker_has_cached_is_not_paid_for_again(answer: Any, again
         return answer
 
     assert [await cache.around(turn, perform) for _ in range(2)] == [answer, again]
+
+
+async def test_a_worker_knows_a_conversation_again() -> None:
+    """
+    By what the model is sent: the second task's first reply is from the cache, and so without a model and its usage.
+    """
+    cache = Cache(models=True, scope="activity")
+    made: list[int] = []
+
+    async def perform(turn: ActivityTurn) -> Reply:
+        made.append(len(turn.command.prior))
+        return Reply(text="Yes.", model="openai:gpt-4o", usage=Usage(input_tokens=9))
+
+    for _ in range(2):
+        said: tuple[Any, ...] = ()
+        for text in ("Right?", "Really?"):
+            new = UserSaid(content=Content.from_text(text))
+            command = Recalled(prior=said, say=(new,), frame=Frame(), since=0)
+            turn = ActivityTurn(command=command, task_id="T", invocation_id="T/1.1", attempt=1)
+            said = (*said, new, await cache.around(turn, perform))
+
+    assert made == [0, 2]
+
+
+async def test_a_worker_knows_a_call_again_among_others() -> None:
+    """
+    By its tool and arguments: two calls of one tool in a reply have ids of their own in the task.
+    """
+    cache = Cache(tools=["price"], scope="activity")
+    made: list[Any] = []
+
+    async def perform(turn: ActivityTurn) -> int:
+        made.append(turn.command.args["item"])
+        return len(made)
+
+    for id, item in (("price", "tea"), ("price.2", "milk"), ("price", "milk"), ("price.2", "tea")):
+        command = CallTool(id=id, name="price", args={"item": item})
+        await cache.around(ActivityTurn(command=command, task_id="T", invocation_id="T/1.1", attempt=1), perform)
+
+    assert made == ["tea", "milk"]
 
 
 async def test_a_worker_caches_a_servers_tool() -> None:

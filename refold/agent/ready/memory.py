@@ -71,12 +71,17 @@ class Cache(Simple):
         name = getattr(command, "name", None)
         if name is not None and name not in self.tools and _as_offered(name) not in self.tools:
             return await proceed(turn)
-        key = _hash([turn.owner, to_jsonable_python(command)])
+        key = _hash([turn.owner, to_jsonable_python(command, exclude=_NOT_SENT)])
         if key in self._shared:
             return self._shared[key]
         result = await proceed(turn)
         _keep(self._shared, key, _unpaid(result) if name is None else result, self.size)
         return result
+
+
+_UNTOLD = {"__all__": {"usage", "model"}}
+_NOT_SENT: Any = {"id": True, "prior": _UNTOLD, "say": _UNTOLD}
+"""Of a command, what neither tool nor model is sent: its id in the task; the model and the usage of earlier replies."""
 
 
 def _as_offered(name: str) -> str:
