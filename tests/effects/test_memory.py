@@ -67,7 +67,7 @@ async def test_a_recovered_task_closes_the_turn_that_is_open(store: Store) -> No
     assert await memory(store, task_id="U").open_turn("s1", "and?", last=5) == [Turn(asked="why?", answered="because")]
 
 
-@pytest.mark.parametrize("task_id", ["T.r1", "T.f2.r1", "S"])
+@pytest.mark.parametrize("task_id", ["T.r1", "T.f2.r1", "T.f0a1b2c3d", "S"])
 async def test_no_task_answers_the_question_of_another_one(store: Store, task_id: str) -> None:
     """
     A task that recovers one that failed, or whose turn was forgotten: the turn opened meanwhile waits for its own task.

@@ -29,7 +29,8 @@ from refold.effects.memory.turn import Turn
 SEARCHED = 1_000
 """How many of an owner's facts are kept and searched, the newest ones."""
 
-_CONTINUES = re.compile(r"(.+)\.[rf]\d+((?:/.*)?)", re.DOTALL)
+_CONTINUES = re.compile(r"(.+)\.(?:r\d+|f[0-9a-f]+)((?:/.*)?)", re.DOTALL)
+"""The id of a task that recovers another one, or was forked from it: by number, or on the page under hex digits."""
 
 _METADATA = MetaData()
 TURNS = Table(
