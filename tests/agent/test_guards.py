@@ -250,7 +250,7 @@ def hands_on(text: str) -> Any:
 @pytest.mark.parametrize("evaluate", [Slow(), hands_on])
 async def test_a_guards_function_that_is_awaited(evaluate: Callable[[str], Any]) -> None:
     """
-    Is called by the task alone, also where nobody sees before the call that it is to be awaited.
+    Is awaited by the task alone, also where nobody sees before the call that it is to be awaited.
     """
     agent = shop(middleware=[Guardrail(evaluate, instead="No.")])
 

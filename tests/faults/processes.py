@@ -129,11 +129,12 @@ class Workers:
         env: Mapping[str, str] | None = None,
         doomed: bool = False,
         log: Path | None = None,
-        pollers: int = 5,
+        pollers: int | None = None,
     ) -> WorkerProcess:
         """A worker that polls `queue`; if it is doomed, it may be killed before it is ready. `log` is its stderr."""
         command = ["refold.cli", "worker", *modules, "--json", "--with-parent"]
-        command += ["--address", self.address, "--task-queue", queue, "--recovery", recovery, "--pollers", str(pollers)]
+        command += ["--address", self.address, "--task-queue", queue, "--recovery", recovery]
+        command += [] if pollers is None else ["--pollers", str(pollers)]
         return await self.launch(command, env=env, doomed=doomed, log=log)
 
     async def launch(

@@ -122,8 +122,8 @@ class Ctx:
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages of this task so far, the current event's among them; oldest first."""
-        message = self._moment.message
-        messages = self._moment.messages if message is None else (*self._moment.messages, message)
+        brought = self._moment.message
+        messages = self._moment.messages if brought is None else (*self._moment.messages, brought)
         return tuple(message.own() for message in messages[: self._message_count])
 
     def thread(self, name: str = "main") -> tuple[Said, ...]:

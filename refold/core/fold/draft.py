@@ -283,13 +283,13 @@ class Draft:
             changes["patches"] = {**self.base.patches, **self.patches}
         if self.progress is not None:
             changes["progress"] = self.progress
-        new = (*([] if self.message is None else [self.message]), *self.said)
-        # `(*a, b)` copies `a` twice, into a list and into a tuple; a task may have ten thousand messages.
+        new = self.said if self.message is None else [self.message, *self.said]
+        # Not `(*messages, *new)`, which copies twice, into a list and a tuple: a task may have ten thousand messages.
         return self.base.changed({
             "seq": self.seq, "at": self.at, "lifecycle": self.lifecycle, "state": self.state, "pending": self.pending,
             "waits": self.waits, "held": self.held, "early": self.early, "receipts": self.receipts,
             "threads": self.threads, "done": self.done, "redo": self.redo,
-            "messages": self.base.messages + new, **changes,
+            "messages": self.base.messages + tuple(new), **changes,
         })  # fmt: skip
 
     def _entry(self, after: Snapshot, status: Status | None) -> Entry:

@@ -80,7 +80,7 @@ def open_turn(
 
 
 def close_turn(store: Store, connection: Connection, owner: str, session: str, task_id: str, answered: str) -> None:
-    """Answer the task's turn; where it has none, that of the task that it recovers or was forked from.
+    """Answer the task's turn; where it has none, that of the task that it recovers or was forked from, as its id tells.
 
     Other turns of the session are other tasks' questions.
     """

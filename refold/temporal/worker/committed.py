@@ -139,16 +139,14 @@ class Committed:
         mark, more = (act.timestamp.ToNanoseconds(), act.history_size_bytes), act.history_length > self._length
         new, self._mark, self._length = mark != self._mark, mark, act.history_length
         if queries:
-            self._unsure = self._unsure and queries == [DIRECT] and not self._completed(act.history_length)
+            unsure = self._unsure and queries == [DIRECT]
+            self._unsure = unsure and not (self._recorder and self._recorder.completed(act.history_length))
             return self._unsure
         if act.is_replaying:
             self._loading = True
             return False
         self._unsure, self._loading = self._loading or (self._unsure and not new), False
         return more and not new
-
-    def _completed(self, started: int) -> bool:
-        return self._recorder is not None and self._recorder.completed(started)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)  # whatever else the SDK asks of an instance, in whichever release

@@ -243,8 +243,8 @@ async def test_whoever_watches_a_flooded_task_lets_it_work(
     client: Client, values: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A query that comes once a worker has taken what its workflow task brought is answered, and none is refused, which
-    would make the worker forget the task and fold it anew after each workflow task.
+    A query that comes once a worker has taken what its workflow task brought is answered. A refusal would make the
+    worker forget the task, and fold it anew after each workflow task.
     """
     monkeypatch.setattr(batches, "PER_TASK", batches.BATCH)
     mill = Mill(client, values, seed=0)
