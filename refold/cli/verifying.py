@@ -11,10 +11,10 @@ from refold.core.fold.journal import Entry
 from refold.digests import START, chained
 from refold.export.layout import DamagedExport, Header
 from refold.export.read import opened
-from refold.export.verify import Verified, verify
+from refold.export.verify import Receiver, Verified, verify
 
 
-class _Digests:
+class _Digests(Receiver):
     """Collects the digests of an export's entries, by task."""
 
     def __init__(self) -> None:
@@ -27,12 +27,6 @@ class _Digests:
 
     def entry(self, entry: Entry, digest: bytes) -> None:
         self.by_task[self._task][entry.seq] = digest
-
-    def task(self, view: object) -> None: ...
-
-    def base(self, base: object) -> None: ...
-
-    def other(self, kind: str, body: object) -> None: ...
 
 
 async def verified(call: Call, file: Path, task_id: str | None) -> int:

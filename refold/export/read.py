@@ -12,7 +12,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.engine import TaskView
 from refold.export.layout import DamagedExport, ExportError, Header
-from refold.export.verify import verify
+from refold.export.verify import Receiver, verify
 
 SUFFIX = ".jsonl"
 """How the name of an export ends, where a verb takes the file in place of a task's id."""
@@ -87,7 +87,7 @@ def opened(file: Path) -> Any:
         raise ExportError(f"the export {str(file)!r} cannot be read: {error.strerror}{way_out}") from None
 
 
-class _Reading:
+class _Reading(Receiver):
     def __init__(self) -> None:
         self.tasks: list[Exported] = []
         self._header: Header | None = None
@@ -106,8 +106,8 @@ class _Reading:
         self.tasks[-1].entries.append(entry)
         self.tasks[-1].digests.append(digest)
 
-    def other(self, kind: str, body: Any) -> None:
-        if kind == "receipt":
-            self.tasks[-1].receipts.append(body)
-        else:
-            self.tasks[-1].histories[body["run_id"]] = body["history"]
+    def receipt(self, receipt: dict[str, Any]) -> None:
+        self.tasks[-1].receipts.append(receipt)
+
+    def history(self, run_id: str, history: dict[str, Any]) -> None:
+        self.tasks[-1].histories[run_id] = history

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic import BaseModel, ConfigDict, JsonValue, RootModel, ValidationError
+from pydantic_core import to_json
 
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
@@ -32,9 +32,18 @@ class _Redacted(Value):
     entry: dict[str, JsonValue]
 
 
+class _History(Value):
+    run_id: str
+    history: dict[str, JsonValue]
+
+
 class _End(Value):
     lines: int
     entries: int
+
+
+class _Receipt(RootModel[dict[str, JsonValue]]):
+    pass
 
 
 class VerifiedTask(BaseModel):
@@ -74,8 +83,8 @@ class Verified(BaseModel):
     tasks: tuple[VerifiedTask, ...]
 
 
-class Receiver(Protocol):
-    """Gets what is read, in order; each line after it was checked."""
+class Receiver:
+    """Gets what is read, in order, each line after it was checked. This one takes no notice of it."""
 
     def header(self, header: Header) -> None: ...
 
@@ -85,7 +94,9 @@ class Receiver(Protocol):
 
     def entry(self, entry: Entry, digest: bytes) -> None: ...
 
-    def other(self, kind: str, body: Any) -> None: ...
+    def receipt(self, receipt: dict[str, Any]) -> None: ...
+
+    def history(self, run_id: str, history: dict[str, Any]) -> None: ...
 
 
 def verify(lines: Iterable[bytes], receiver: Receiver | None = None) -> Verified:
@@ -98,7 +109,7 @@ def verify(lines: Iterable[bytes], receiver: Receiver | None = None) -> Verified
     Raises:
         DamagedExport: A line is not as it was written, or says something that does not fit the others.
     """
-    check = _Check(receiver)
+    check = _Check(receiver or Receiver())
     number = 0
     for number, raw in enumerate(lines, 1):
         check.take(Line.read(number, raw))
@@ -145,7 +156,7 @@ class _Task:
 
 @dataclass(slots=True)
 class _Check:
-    receiver: Receiver | None
+    receiver: Receiver
     seal: bytes = b""
     entries: int = 0
     end: bytes | None = None
@@ -172,24 +183,30 @@ class _Check:
                 self._base(line)
             case "redacted":
                 self._redacted(line)
-            case "end":
-                self._end(line)
+            case "receipt":
+                self._receipt(line)
+            case "history":
+                self._history(line)
             case _:
-                self._task(line)
-                if self.receiver is not None:
-                    self.receiver.other(line.kind, from_json(line.body))
+                self._end(line)
 
     def _header(self, line: Line) -> None:
         self._finish(line)
         self.tasks.append(_Task(header=_read(Header, line, line.body), line=line.number))
         self.tasks[-1].last = self.tasks[-1].header.first - 1
-        if self.receiver is not None:
-            self.receiver.header(self.tasks[-1].header)
+        self.receiver.header(self.tasks[-1].header)
 
     def _task(self, line: Line) -> _Task:
         if not self.tasks:
             raise DamagedExport(line.number, f"an export begins with its `header`, not with `{line.kind}`")
         return self.tasks[-1]
+
+    def _seen(self, line: Line) -> _Task:
+        """The task whose line `task` came before."""
+        task = self._task(line)
+        if task.view is None:
+            raise DamagedExport(line.number, f"a `{line.kind}` comes before the `task` that it belongs to")
+        return task
 
     def _view(self, line: Line) -> None:
         task, view = self._task(line), _read(TaskView, line, line.body)
@@ -203,19 +220,17 @@ class _Check:
         ):
             _compare(line.number, f"the {name} of the header", claimed, found)
         task.view = view
-        if self.receiver is not None:
-            self.receiver.task(view)
+        self.receiver.task(view)
 
     def _base(self, line: Line) -> None:
-        task = self._task(line)
+        task = self._seen(line)
         base = _read(Snapshot, line, task.of_today(line, "snapshot", line.body))
         _compare(line.number, "the task of the header", task.header.task_id, base.task_id)
         _compare(line.number, "the number of the entry before", task.last, base.seq)
         if task.record is None:
             _compare(line.number, "the skill's version in the header", task.header.skill_version, base.skill_version)
             task.record = record_of(base)
-        if self.receiver is not None:
-            self.receiver.base(base)
+        self.receiver.base(base)
 
     def _entry(self, line: Line, body: bytes, digest: bytes) -> None:
         task = self._task(line)
@@ -242,8 +257,17 @@ class _Check:
         task.last, task.digest = entry.seq, digest
         task.record = with_entry(task.record, entry)
         self.entries += 1
-        if self.receiver is not None:
-            self.receiver.entry(entry, digest)
+        self.receiver.entry(entry, digest)
+
+    def _receipt(self, line: Line) -> None:
+        self._seen(line)
+        receipt = _read(_Receipt, line, line.body).root
+        self.receiver.receipt(receipt)
+
+    def _history(self, line: Line) -> None:
+        self._seen(line)
+        read = _read(_History, line, line.body)
+        self.receiver.history(read.run_id, read.history)
 
     def _end(self, line: Line) -> None:
         self._finish(line)

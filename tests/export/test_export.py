@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -21,11 +22,11 @@ from refold.core.events import ReminderDue
 from refold.core.fold.apply import advance
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
-from refold.digests import START, chained
+from refold.digests import DIGEST_BYTES, START, chained
 from refold.engine import TaskExists, TaskNotFound, TaskView, UnknownSkill, view_of
 from refold.export import DamagedExport, ExportEngine, ExportError, read_export, verify, written
 from refold.export.differs import CodeDiffers, refolded
-from refold.export.layout import Line, sealed
+from refold.export.layout import KINDS, Line, sealed
 from refold.export.write import Source, Wanted
 from refold.testing import FakeEngine, histories
 from refold.testing.callbacks import SETTINGS
@@ -132,18 +133,68 @@ def test_lines_stay_in_their_order(one: int, other: int) -> None:
             verify(lines)
 
 
-def forged(line: int, old: str, new: str) -> list[bytes]:
-    """The file with a changed line, and every digest made anew."""
+def digested(bodies: list[tuple[str, bytes]]) -> list[bytes]:
+    """The lines of a file, every digest made anew."""
     seal = before = b""
     lines = []
-    for number, raw in enumerate(FILE, 1):
-        read = Line.read(number, raw)
-        body = read.body.replace(old.encode(), new.encode()) if number == line else read.body
-        seal = sealed(seal, read.kind, body)
-        if read.kind == "entry":
-            before = chained(before, Entry.model_validate_json(body))
-        lines.append(Line(number, read.kind, body, before if read.kind == "entry" else seal).written())
+    for number, (kind, body) in enumerate(bodies, 1):
+        seal = sealed(seal, kind, body)
+        if kind == "header":
+            before = b""
+        if kind == "entry":
+            before = hashlib.sha256(before + body).digest()[:DIGEST_BYTES]
+        lines.append(Line(number, kind, body, before if kind == "entry" else seal).written())
     return lines
+
+
+def forged(line: int, old: str, new: str) -> list[bytes]:
+    """The file with a changed line, and every digest made anew."""
+    read = [Line.read(number, raw) for number, raw in enumerate(FILE, 1)]
+    changed = [one.body.replace(old.encode(), new.encode()) if one.number == line else one.body for one in read]
+    return digested([(one.kind, body) for one, body in zip(read, changed, strict=True)])
+
+
+BODIES = [[(one.kind, one.body) for one in map(Line.read, range(1, 999), split(data))] for data in FILES.values()]
+
+
+@st.composite
+def forgeries(draw: st.DrawFn) -> list[bytes]:
+    """Lines of a file in another order, too few or too many, with another body or none, and every digest made anew."""
+    bodies = list(draw(st.sampled_from(BODIES)))
+    for _ in range(draw(st.integers(1, 3))):
+        place, other = (draw(st.integers(0, len(bodies) - 1)) for _ in range(2))
+        match draw(st.sampled_from(["drop", "move", "repeat", "rename", "empty", "part"])):
+            case "drop" if len(bodies) > 1:
+                del bodies[place]
+            case "move":
+                bodies.insert(other, bodies.pop(place))
+            case "repeat":
+                bodies.insert(other, bodies[place])
+            case "rename":
+                bodies[place] = (draw(st.sampled_from(KINDS)), bodies[place][1])
+            case "empty":
+                nothing = draw(st.sampled_from([b"{}", b"[]", b"null", b"1", b"", b"\xff"]))
+                bodies[place] = (bodies[place][0], nothing)
+            case _:
+                kind, body = bodies[place]
+                fields = json.loads(body) if body.startswith(b'{"') else {}
+                if fields:
+                    fields.pop(draw(st.sampled_from(sorted(fields))))
+                    bodies[place] = (kind, json.dumps(fields).encode())
+    return digested(bodies)
+
+
+@settings(max_examples=500)
+@given(forgeries())
+def test_a_forged_file_is_read_or_refused(lines: list[bytes]) -> None:
+    """
+    Whatever its lines say, and in whatever order: never with another error.
+    """
+    try:
+        tasks = read_export(lines)
+    except DamagedExport:
+        return
+    assert all(one.bases and one.view.task_id == one.task_id for one in tasks)
 
 
 @pytest.mark.parametrize(
