@@ -43,7 +43,7 @@ class RateLimit(Simple):
     _shared: _Pace = field(default_factory=_Pace, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.max_per_second <= 0:
+        if not self.max_per_second > 0:  # nor not a number
             raise ValueError(f"max_per_second={self.max_per_second!r} lets nothing go on; give a positive number")
         object.__setattr__(self, "steps", tuple(self.steps))  # copied: the caller may change its list
 
