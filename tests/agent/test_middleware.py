@@ -1,5 +1,6 @@
 """Middleware stands around steps, in a fixed order, and may change, skip or repeat what they do."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -409,6 +410,33 @@ async def test_a_worker_knows_a_call_again_among_others() -> None:
         await cache.around(ActivityTurn(command=command, task_id="T", invocation_id="T/1.1", attempt=1), perform)
 
     assert made == ["tea", "milk"]
+
+
+async def test_equal_calls_at_once_are_made_once() -> None:
+    """
+    Those that come while one is made wait for it, and each is given a result of its own. If it fails, the next of them
+    makes the call.
+    """
+    cache = Cache(tools=["price"], scope="activity")
+    made: list[str] = []
+
+    async def perform(turn: ActivityTurn) -> list[str]:
+        made.append(turn.task_id)
+        await asyncio.sleep(0)
+        if turn.task_id == "A":
+            raise LookupError("no price")
+        return [turn.task_id]
+
+    async def ask(task_id: str) -> Any:
+        command = CallTool(id="price", name="price", args={"item": "tea"})
+        turn = ActivityTurn(command=command, task_id=task_id, invocation_id="T/1.1", attempt=1)
+        found = await cache.around(turn, perform)
+        return [found.append(task_id), *found][1:]
+
+    found = await asyncio.gather(*(ask(task_id) for task_id in "ABCD"), return_exceptions=True)
+
+    assert made == ["A", "B"]
+    assert [repr(found[0]), *found[1:]] == ["LookupError('no price')", ["B", "B"], ["B", "C"], ["B", "D"]]
 
 
 async def test_a_worker_caches_a_servers_tool() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Collection
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
@@ -39,6 +42,9 @@ class Cache(Simple):
     size: int = 100
     scope: Scope = "workflow"
     _shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _calls: WeakValueDictionary[str, asyncio.Lock] = field(
+        default_factory=WeakValueDictionary, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.tools, str) or not (self.tools or self.models):
@@ -72,11 +78,13 @@ class Cache(Simple):
         if name is not None and name not in self.tools and _as_offered(name) not in self.tools:
             return await proceed(turn)
         key = _hash([turn.owner, to_jsonable_python(command, exclude=_NOT_SENT)])
-        if key in self._shared:
-            return self._shared[key]
-        result = await proceed(turn)
-        _keep(self._shared, key, _unpaid(result) if name is None else result, self.size)
-        return result
+        # An equal call that comes meanwhile waits, and makes the call itself if this one fails.
+        async with self._calls.setdefault(key, asyncio.Lock()):
+            if key in self._shared:
+                return deepcopy(self._shared[key])  # who is given it may change it
+            result = await proceed(turn)
+            _keep(self._shared, key, deepcopy(_unpaid(result) if name is None else result), self.size)
+            return result
 
 
 _UNTOLD = {"__all__": {"usage", "model"}}
