@@ -1,6 +1,7 @@
 """An author's mistake is found when the skill is defined, with a sentence on what to do; all of them at once."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -543,6 +544,9 @@ def test_a_card_is_filled_in_from_the_class() -> None:
         (lambda: tool(effect="read_only")(unannotated), "parameter 'ctx' needs an annotation"),
         (lambda: tool(effect="read_only")(pages), "it yields, so that a call of it does nothing yet"),
         (lambda: tool(effect="read_only")(pages_async), "it yields, so that a call of it does nothing yet"),
+        (lambda: tool(effect="read_only")(partial(look_up, "x")), "functools.partial("),
+        (lambda: tool(effect="read_only")(Reducer), "<class "),
+        (lambda: tool(effect="read_only")(5), "5 is no function; write a `def` that calls it"),  # type: ignore[arg-type]  # a mistake
     ],
 )
 def test_a_tool_says_what_it_does_and_takes(define: Callable[[], Any], found: str) -> None:
@@ -789,6 +793,6 @@ def test_what_is_no_id_no_class_and_no_step_is_found() -> None:
     assert problem(lambda: flow_skill(id="odd")(begin)) == (  # type: ignore[type-var]
         "it is no class; functions become a skill by `table`"
     )
-    assert problem(lambda: tool(effect="read_only", timeout_s="10")(Plain)).startswith(  # type: ignore[arg-type]
+    assert problem(lambda: tool(effect="read_only", timeout_s="10")(look_up)).startswith(  # type: ignore[arg-type]
         "timeout_s='10' must be a number of seconds"
     )

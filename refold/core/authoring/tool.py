@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from inspect import Parameter, getdoc, isasyncgenfunction, isgeneratorfunction
+from inspect import Parameter, getdoc, isasyncgenfunction, isclass, isgeneratorfunction
 from typing import Any, Literal, ParamSpec, TypeVar, get_type_hints
 
 from refold.core.authoring.signatures import signature
@@ -105,13 +105,15 @@ def tool(
 
     Raises:
         DefinitionError: The effect is missing or unknown; `undo`, `probe`, `timeout_s` or `durability` does not fit; a
-            parameter cannot be passed by name, or has no annotation; or the function yields.
+            parameter cannot be passed by name, or has no annotation; the function yields; or it is none.
     """
     if function is not None:
         raise DefinitionError(name or str(getattr(function, "__name__", "")), _effect_problems(None), what="tool")
 
     def declare(author: Callable[P, R]) -> Callable[P, R]:
         own = name or str(getattr(author, "__name__", "tool"))
+        if not _is_function(author):
+            raise DefinitionError(own, [f"{author!r} is no function; write a `def` that calls it"], what="tool")
         parameters = list(signature(author).parameters.values())
         found = [*_effect_problems(effect), *_undo_problems(effect, undo, parameters), *_probe_problems(effect, probe)]
         found += [*_parameter_problems(parameters), *durability_problems(durability)]
@@ -153,6 +155,11 @@ def tool(
         return guarded
 
     return declare
+
+
+def _is_function(author: object) -> bool:
+    """Or one in a wrapper that has its name and annotations, as those of `functools` have; a partial has none."""
+    return callable(author) and not isclass(author) and hasattr(author, "__name__")
 
 
 def durability_problems(durability: str) -> list[str]:
