@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill, skill_id
@@ -67,9 +67,11 @@ async def evaluated(
     Raises:
         ExportError: There is no such file, it is damaged, or redacted.
         UnknownSkill: The task's skill is not among the skills.
-        InputRejected: There is no such entry, or the model cannot be used.
+        InputRejected: There is no such entry or no such `tools`, or the model cannot be used.
         SkillError: The skill cannot take over the state that the record begins with; see `upgraded`.
     """
+    if tools not in get_args(Tools):
+        raise InputRejected(f"tools={tools!r} is unknown; choose one of {', '.join(map(repr, get_args(Tools)))}")
     task = file if isinstance(file, Exported) else read_export(Path(file))[0]
     skill = _skill(task, skills)
     if not 0 <= since <= task.header.last:

@@ -448,6 +448,8 @@ def test_wrong_calls(tmp_path: Path) -> None:
         evaluate(file, [Sends])
     with pytest.raises(InputRejected, match="entries 1 to 5, not 9"):
         evaluate(file, [Buys], since=9)
+    with pytest.raises(InputRejected, match="tools='live' is unknown; choose one of 'recorded', 'strict', 'live-read"):
+        evaluate(file, [Buys], tools="live")  # type: ignore[arg-type]  # a mistake
     with pytest.raises(InputRejected, match="no provider 'nobody'"):
         evaluate(file, [Buys], model="nobody:x", functions=[book])
     asyncio.run(export(redact=True))
