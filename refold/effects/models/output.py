@@ -152,9 +152,10 @@ def _answered(response: ModelResponse) -> JsonValue:
 
 
 def _parsed(text: str) -> JsonValue:
-    """The JSON in an answer: all of it, or the first block between fences; models like to put prose around it."""
-    fenced = re.search(r"```(?:json|JSON)?(.*?)```", text, re.DOTALL)
-    for one in (text, *([fenced.group(1)] if fenced else [])):
+    """The JSON in an answer: all of it, or the first block between fences; models like to put prose around it. A text
+    in the JSON may hold fences of its own: then what is between the first fence and the last."""
+    fenced = [re.search(rf"```(?:json|JSON)?({inside})```", text, re.DOTALL) for inside in (".*?", ".*")]
+    for one in (text, *(found.group(1) for found in fenced if found)):
         try:
             value: JsonValue = encodable(json.loads(one))
         except (ValueError, RecursionError):

@@ -222,15 +222,20 @@ async def test_half_a_surrogate_pair(bench: Bench, openai: OpenAIServer) -> None
 
 
 @pytest.mark.parametrize(
-    "said", ['Here you are:\n```json\n{"article": "tea"}\n```\nGood luck.', '```\n{"article": "tea"}```']
+    ("said", "article"),
+    [
+        ('Here you are:\n```json\n{"article": "tea"}\n```\nGood luck.', "tea"),
+        ('```\n{"article": "tea"}```', "tea"),
+        ('Here you are:\n```json\n{"article": "```sh\\nboil\\n```"}\n```\nGood luck.', "```sh\nboil\n```"),
+    ],
 )
-async def test_json_between_fences_in_prose(bench: Bench, openai: OpenAIServer, said: str) -> None:
+async def test_json_between_fences_in_prose(bench: Bench, openai: OpenAIServer, said: str, article: str) -> None:
     """
-    Is the answer, whatever else the model says around it.
+    Is the answer, whatever else the model says around it, and whatever its texts hold.
     """
     openai.say(said)
 
-    assert (await bench.llm(Cmd.llm("a", "x", "y", model=MODEL, expect=Line))).value == {"article": "tea"}
+    assert (await bench.llm(Cmd.llm("a", "x", "y", model=MODEL, expect=Line))).value == {"article": article}
 
 
 @pytest.mark.parametrize(("mode", "sent"), [("native", "response_format"), ("tool", "tools"), ("prompted", "messages")])
