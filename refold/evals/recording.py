@@ -100,6 +100,10 @@ class Recording:
     taken: dict[str, str] = field(default_factory=dict)
     drift: list[str] = field(default_factory=list)
     _left: dict[str, Command] = field(default_factory=dict)
+    _same: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._same = {id: same(one) for id, one in self._left.items()}
 
     @classmethod
     def of(cls, base: Snapshot, entries: Sequence[Entry]) -> Recording:
@@ -122,7 +126,7 @@ class Recording:
             exact: Only a call with equal arguments.
         """
         wanted, name = same(command), named(command)
-        equal = [id for id, one in self._left.items() if same(one) == wanted]
+        equal = [id for id in self._left if self._same[id] == wanted]
         found = invocation_id if invocation_id in equal else next(iter(equal), None)
         if found is None and not exact:
             found = next((id for id, one in self._left.items() if named(one) == name), None)
