@@ -87,6 +87,9 @@ from refold.testing.play import EVENT_LIMIT, START
 NO_WORKER = "no worker answers; start one with `refold worker`"
 
 
+_MORE = "; if it is no loop, give FakeEngine(limit=) a larger number"
+
+
 class Clock:
     """A clock that stands still until it is advanced.
 
@@ -161,6 +164,8 @@ class FakeEngine:
         tools: Functions called with a tool command's arguments, by their name.
         now: The first time of the clock; aware.
         auto: Do what can be done at once, in each call; False leaves it to `settle`.
+        limit: How many events of a task may happen while the clock stands still, and how many timers of it may ring
+            while it is advanced to no time in particular; more counts as a loop.
 
     Attributes:
         clock: The time that tasks see.
@@ -177,12 +182,14 @@ class FakeEngine:
         tools: Iterable[Callable[..., Any]] = (),
         now: datetime = START,
         auto: bool = True,
+        limit: int = EVENT_LIMIT,
     ) -> None:
         compiled = [skill_of(skill) for skill in skills]
         self.skills: dict[str, Skill] = {skill_id(skill): skill for skill in compiled}
         self.answers = Answers(answers, tools)
         self.clock = Clock(now)
         self.auto = auto
+        self.limit = limit
         self.worker = True
         self.fault: EngineError | None = None
         self._tasks: dict[str, _Task] = {}
@@ -520,8 +527,8 @@ class FakeEngine:
         while (task := await self._one()) is not None:
             line = self._line(task)
             done[line] += 1
-            if done[line] > EVENT_LIMIT:
-                raise ScriptError(f"{EVENT_LIMIT} events of task {line!r} without the clock moving, and no end")
+            if done[line] > self.limit:
+                raise ScriptError(f"{self.limit} events of task {line!r} without the clock moving, and no end{_MORE}")
 
     async def advance(self, seconds: float | None = None) -> None:
         """Advance the clock, stopping at each timer that comes due on the way. Without a worker no timer rings.
@@ -541,8 +548,8 @@ class FakeEngine:
             if due is None or (until is not None and due > until):
                 break
             rung[line] += 1
-            if rung[line] > EVENT_LIMIT and until is None:
-                raise ScriptError(f"{EVENT_LIMIT} timers of task {line!r} rang, and there is no end of them")
+            if rung[line] > self.limit and until is None:
+                raise ScriptError(f"{self.limit} timers of task {line!r} rang, and there is no end of them{_MORE}")
             self.clock.now = max(self.clock.now, due)
             await self.settle()
         if until is not None:

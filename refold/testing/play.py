@@ -68,7 +68,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 """The start time of every script that names none."""
 
 EVENT_LIMIT = 500
-"""How many events one script may cause; more counts as a loop."""
+"""How many events a test may cause that says nothing else; more counts as a loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +156,7 @@ def play(
     owner: str | None = None,
     cut: bool = False,
     unfinished: bool = False,
+    limit: int = EVENT_LIMIT,
 ) -> Played:
     """Run a skill by a script, and return the result.
 
@@ -177,6 +178,7 @@ def play(
         cut: Serialise the task to JSON and discard running steps before each event, as a restart does.
         unfinished: The script may leave the task in the middle; otherwise it must end at a question or at the task's
             end.
+        limit: How many events the script may cause; more counts as a loop.
 
     Raises:
         ScriptError: The script answers a question that is not open, sends what is refused, or ends too early or too
@@ -184,7 +186,7 @@ def play(
     """
     turns = [turn for item in script for turn in _turns(item)]
     base = planned(skill_of(skill), task_id, at, owner=owner)
-    player = _Player(skill_of(skill), Answers(answers, tools), base, cut)
+    player = _Player(skill_of(skill), Answers(answers, tools), base, cut, limit)
     for number, turn in enumerate(turns, 1):
         player.take(turn, f"turn {number}, {_call(turn)}")
     player.finish(unfinished)
@@ -206,8 +208,8 @@ def _call(turn: Turn | Event) -> str:
 
 
 class _Player:
-    def __init__(self, skill: Skill, answers: Answers, base: Snapshot, cut: bool) -> None:
-        self.skill, self.answers, self.now, self.cut = skill, answers, base.at, cut
+    def __init__(self, skill: Skill, answers: Answers, base: Snapshot, cut: bool, limit: int) -> None:
+        self.skill, self.answers, self.now, self.cut, self.limit = skill, answers, base.at, cut, limit
         self.addressed: dict[str, str] = {}  # slots of calls to addresses, by the address's digest
         self.live = Live()
         self.snapshots = [base]
@@ -447,8 +449,11 @@ class _Player:
                 return
 
     def advance(self, event: Event) -> Entry:
-        if len(self.entries) >= EVENT_LIMIT:
-            raise ScriptError(f"{EVENT_LIMIT} events, and no end: {self.awaited()}{self.story()}")
+        if len(self.entries) >= self.limit:
+            raise ScriptError(
+                f"{self.limit} events, and no end: {self.awaited()}; if it is no loop, give play(limit=) a larger "
+                f"number{self.story()}"
+            )
         before = self.task
         if self.cut:
             before, self.live = Snapshot.model_validate_json(before.model_dump_json()), Live()

@@ -197,6 +197,27 @@ async def test_much_to_do_is_no_loop() -> None:
     assert await engine.count(TaskFilter(skill="hello", lifecycle=TaskState.DONE)) == 801
 
 
+@flow_skill(id="counts")
+class Counts:
+    @step(start=True)
+    async def count(self, ctx: Ctx) -> Transition:
+        for n in range(600):
+            await ctx.tool("count", n=n, id=f"count {n}")
+        return ctx.complete("600")
+
+
+async def test_much_to_do_at_once_is_given_a_larger_limit() -> None:
+    """
+    Since it looks like a loop; the error says so.
+    """
+    engine = FakeEngine([Counts], answers={"count": lambda command: command.args["n"]})
+    with pytest.raises(ScriptError, match=r"no end; if it is no loop, give FakeEngine\(limit=\) a larger number"):
+        await engine.start("counts", TEXT("go"))
+    engine = FakeEngine([Counts], answers={"count": lambda command: command.args["n"]}, limit=1_000)
+
+    assert (await engine.start("counts", TEXT("go"))).messages[-1].text == "600"
+
+
 @pytest.mark.parametrize(
     ("skill", "said", "found"),
     [

@@ -246,10 +246,12 @@ def test_answers_are_scripts_too() -> None:
 
 def test_a_loop_is_found() -> None:
     """
-    A skill that never ends does not hang the test.
+    A skill that never ends does not hang the test; one that has much to do is given more.
     """
-    with pytest.raises(ScriptError, match="500 events, and no end"):
+    with pytest.raises(ScriptError, match=r"500 events, and no end: .* give play\(limit=\) a larger number"):
         play(ResearchLoop, "tides", answers={"research": "d", "critique": {"decision": "NeedsRevision"}})
+    with pytest.raises(ScriptError, match="501 events, and no end"):
+        play(ResearchLoop, "tides", answers={"research": "d", "critique": {"decision": "NeedsRevision"}}, limit=501)
 
 
 def test_a_timer_is_not_replied_to() -> None:
