@@ -19,6 +19,9 @@ from pydantic_core import to_json
 MOST_LEVELS = 30
 """How deep a data part may be nested."""
 
+EXACT = 2**53
+"""Up to here a double tells each whole number from the next."""
+
 JSON = "application/json"
 
 
@@ -29,10 +32,22 @@ def data_of(value: Value | Struct, where: str = "data") -> JsonValue:
         InvalidParamsError: It cannot be JSON: a number is infinite or NaN.
     """
     try:
-        data: JsonValue = MessageToDict(value)
+        return _whole(MessageToDict(value))
     except ValueError as error:
         raise InvalidParamsError(f"{where} is no JSON: {error}") from None
-    return data
+
+
+def _whole(data: JsonValue) -> JsonValue:
+    """Data with each float that is a whole number as an int; one beyond `EXACT` stays, as others may be meant by it."""
+    match data:
+        case dict():
+            return {key: _whole(value) for key, value in data.items()}
+        case list():
+            return [_whole(value) for value in data]
+        case float() if data.is_integer() and abs(data) <= EXACT:
+            return int(data)
+        case _:
+            return data
 
 
 def part_of(data: JsonValue) -> A2APart:

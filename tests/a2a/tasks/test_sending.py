@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -351,6 +352,18 @@ async def test_files_and_data_go_both_ways(gateway: Calls) -> None:
         {"data": {"n": 7}},
     ]
     assert echoed["artifacts"][0]["parts"] == both
+
+
+async def test_a_skill_gets_whole_numbers_as_ints(fake: FakeEngine, gateway: Calls) -> None:
+    """
+    An order's number is no 4711.0 in a prompt, and can be counted to. What has a fraction, or more digits than a double
+    tells apart, stays a float.
+    """
+    data = {"order": 4711, "deep": [0, {"much": -(2**53)}], "more": 1e300, "half": 2.5}
+    task = await gateway.send(parts=[{"data": data}], metadata={"skill": "echo"})
+    record = await fake.record(task["id"])
+
+    assert json.dumps(record.messages[0].content.data, sort_keys=True) == json.dumps(data, sort_keys=True)
 
 
 @pytest.mark.parametrize("named", ["*", "*/*", "text/*", "[!x]*", "TEXT/*; charset=utf-8"])
