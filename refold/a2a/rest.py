@@ -1,7 +1,9 @@
-"""REST's routes, as the SDK makes them, for ids with slashes: a part's id begins with its task's, `pay-1/1.2`."""
+"""REST's routes, as the SDK makes them, for ids with slashes: a part's id begins with its task's, `pay-1/1.2`, and a
+webhook's id is what its caller likes, such as an address."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from a2a.compat.v0_3.rest_adapter import REST03Adapter
@@ -11,7 +13,8 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from refold.a2a.calls import SKILL_PATH
 
-_ID, _WHOLE_ID = "{id}", "{id:path}"
+_ID = re.compile(r"\{(id|push_id)\}")
+_WHOLE_ID = "{id:path}"
 
 
 def rest_routes(handler: RequestHandler, contexts: ServerCallContextBuilder, *, serves_0_3: bool) -> list[BaseRoute]:
@@ -41,5 +44,5 @@ def _with_whole_id(route: BaseRoute) -> BaseRoute:
     if isinstance(route, Mount):
         return Mount(route.path, routes=_with_whole_ids(route.routes))
     if isinstance(route, Route):
-        return Route(route.path.replace(_ID, _WHOLE_ID), route.endpoint, methods=list(route.methods or ()))
+        return Route(_ID.sub(r"{\1:path}", route.path), route.endpoint, methods=list(route.methods or ()))
     return route

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -130,6 +131,27 @@ async def test_configs_over_rest(pushing: Calls) -> None:
     assert (await pushing.rest("DELETE", f"{place}/b")).is_success
     assert (await pushing.rest("GET", f"{place}/b")).status_code == 404
     assert (await pushing.rest("GET", "/tasks/none/pushNotificationConfigs")).status_code == 404
+
+
+@pytest.mark.parametrize("id", ["eu/billing", "https://hooks.example.com/a2a", "pay-1/1.2"])
+@pytest.mark.parametrize("under", ["", "/ask", "/v1", "/ask/v1"])
+async def test_an_id_with_slashes_is_an_id_over_rest(pushing: Calls, kept: Kept, under: str, id: str) -> None:
+    """
+    A webhook without an id has that of its task, and a part's has a slash. A client may write it as it is, or as %2F.
+    """
+    task = (await pushing.send(metadata={"skill": "ask"}))["id"]
+    config = {"taskId": task, "id": id, "url": URL}
+    await pushing.result("CreateTaskPushNotificationConfig", config)
+    version = LEGACY if "v1" in under else {}
+    place = f"{under}/tasks/{task}/pushNotificationConfigs"
+
+    for written in (id, quote(id, safe="")):
+        found = await pushing.rest("GET", f"{place}/{written}", **version)
+        assert found.is_success, found.text
+        assert id in found.text
+    if "v1" not in under:  # 0.3 has no such method over REST
+        assert (await pushing.rest("DELETE", f"{place}/{quote(id, safe='')}")).is_success
+        assert not kept.by_task[task]
 
 
 async def test_configs_of_0_3(pushing: Calls, kept: Kept) -> None:
