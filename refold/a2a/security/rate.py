@@ -29,7 +29,8 @@ class Rate:
     """
 
     def __init__(self, rate: str, storage: str) -> None:
-        self.limits = parse_many(rate)
+        # The shortest first: a call that it refuses counts for none of the others.
+        self.limits = sorted(parse_many(rate), key=lambda limit: limit.get_expiry())
         self.counter = SlidingWindowCounterRateLimiter(counting(storage))
 
     async def count(self, caller: str) -> None:

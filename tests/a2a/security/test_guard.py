@@ -251,6 +251,19 @@ async def test_a_caller_may_call_so_often() -> None:
     assert bob.status_code == 200
 
 
+@pytest.mark.parametrize("rate", ["3/day;1/hour", "1/hour;3/day"])
+async def test_a_call_that_comes_too_soon_takes_nothing_of_the_day(rate: str) -> None:
+    """
+    Whoever calls faster than they may waits for the next hour, and not for the next day, in whatever order the limits
+    are written.
+    """
+    async with client(Security(keys=KEYS, anonymous=None, rate=rate), at=ELSEWHERE) as http:
+        calls = [await http.get("/", headers={"X-API-Key": ADA_KEY}) for _ in range(5)]
+
+    assert [answer.status_code for answer in calls] == [200, 429, 429, 429, 429]
+    assert int(calls[-1].headers["retry-after"]) <= 3600
+
+
 async def test_who_is_not_known_counts_by_address() -> None:
     """
     Guessing keys comes to an end, and takes nothing from those who have one.
