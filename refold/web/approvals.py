@@ -19,6 +19,7 @@ from starlette.routing import Route
 from refold.core.errors import InputRejected
 from refold.core.schema import problems
 from refold.engine import Decision, Engine, EngineError, PayloadTooLarge, TaskNotFound, TaskView, WaitView, checked
+from refold.words.as_json import json_value
 
 BODY_LIMIT_BYTES = 64 * 1024
 
@@ -101,9 +102,11 @@ def approval_app(
         if len(body) > BODY_LIMIT_BYTES:
             return _answer(413, f"a decision takes at most {BODY_LIMIT_BYTES} bytes")
         try:
-            said = Said.model_validate_json(body)
+            said = Said.model_validate(json_value(body))
         except ValidationError as error:
             return _answer(422, problems(error))
+        except ValueError as error:
+            return _answer(422, f"the body cannot be read: {error}")
         approver = said.approver or caller
         if approver != caller and caller not in may_vouch:
             return _answer(403, f"{caller} may not decide in the name of {approver}")

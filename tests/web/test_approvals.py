@@ -92,6 +92,21 @@ async def test_what_does_not_fit_changes_nothing(
     assert (await engine.look("p1")).status is Status.INPUT_REQUIRED
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+async def test_what_is_no_number_of_json_is_called_so(
+    engine: FakeEngine, http: httpx2.AsyncClient, number: str
+) -> None:
+    """
+    Python writes such a number, and no JSON holds it: the answer names it, and says nothing of a wrong signature.
+    """
+    body = f'{{"task_id": "p1", "decision": "approved", "changes": {{"cents": {number}}}}}'
+    answer = await http.post("/approval-callback", content=body, headers={"Authorization": "Bearer key-of-ada"})
+
+    assert answer.status_code == 422
+    assert number in answer.json()["error"]
+    assert (await engine.look("p1")).status is Status.INPUT_REQUIRED
+
+
 async def test_a_second_decision_is_refused(engine: FakeEngine, http: httpx2.AsyncClient) -> None:
     """
     Whoever comes second hears that nothing is open any more.
