@@ -21,7 +21,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
@@ -153,7 +152,7 @@ class Access:
         if (site := headers.get("sec-fetch-site")) is not None:
             return site != "same-origin"
         if (origin := headers.get("origin")) is not None:
-            return urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+            return origin.partition("://")[2].lower() != headers.get("host", "").lower()
         return bool(self._proxied(request)) or credentials(headers) is None
 
     def named(self, name: str, *, proven: bool = False, switches: bool = False) -> Person:

@@ -42,6 +42,7 @@ async def guarded(engine: FakeEngine) -> dict[str, str | list[str]]:
         pytest.param({"Sec-Fetch-Site": "cross-site", "Origin": HOST}, 403, id="a-claimed-origin"),
         pytest.param({"Origin": "https://evil.example"}, 403, id="an-old-browser-elsewhere"),
         pytest.param({"Origin": "null"}, 403, id="a-sandboxed-frame"),
+        pytest.param({"Origin": "http://["}, 403, id="no-address"),
         pytest.param({"Origin": "http://127.0.0.1:9001"}, 403, id="another-port"),
         pytest.param({}, 403, id="nothing-said"),
     ],
