@@ -210,6 +210,24 @@ async def test_after_grace_a_grant_is_refused(engine: TemporalEngine, shop: Shop
     assert shop.ledger == []
 
 
+async def test_a_late_grant_is_for_the_gate_that_it_names(engine: TemporalEngine) -> None:
+    """
+    A grant for another gate of the task, or for none that it ever had, is not recorded for the one that timed out.
+    """
+    view = await engine.start("bundle", Content.from_data({"amounts": [50, 5_000]}))
+    small, large = (await settled(engine, view.task_id)).waiting_for
+    await forward(engine, view.task_id, 31 * MINUTE)
+    await until(engine, view.task_id, TaskState.FAILED)
+
+    for named in (large.slot, large.gate, "nothing"):
+        with pytest.raises(InputRejected, match=r"no gate .* is open"):
+            await engine.decide(view.task_id, named, approved=True, approver="ada")
+    assert (await engine.look(view.task_id)).late is None
+    await engine.decide(view.task_id, small.gate, approved=True, approver="ada")
+
+    assert (await engine.look(view.task_id)).late == "ada"
+
+
 async def test_a_refund_that_was_paid_is_not_paid_again(
     engine: TemporalEngine, shop: Shop, mail: MailServer, order: str
 ) -> None:

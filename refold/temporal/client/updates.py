@@ -178,8 +178,10 @@ async def _gate(connection: Connection, view: TaskView, decision: Decision) -> W
     met = [wait for wait in gates if named in (None, wait.gate, wait.slot)]
     if len(met) == 1:
         return met[0]
-    if not gates and view.lifecycle is TaskState.FAILED and (late := await _timed_out(connection, task_id)) is not None:
-        return late
+    if not gates and view.lifecycle is TaskState.FAILED:
+        late = await _timed_out(connection, task_id)
+        if late is not None and named in (None, late.gate):
+            return late
     if not met and named is not None and digest is not None:
         return WaitView(slot=named, message="", gate=named, digest=digest)  # the task knows why not
     listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait in gates) or "none"
