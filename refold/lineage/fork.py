@@ -66,16 +66,23 @@ def fork(
         by: Who makes the fork.
 
     Raises:
-        InputRejected: There is no such entry, or the task has ended by that entry.
+        InputRejected: There is no such entry, the task has ended by that entry, or the current code takes another way
+            up to there.
         SkillError: The current code cannot read the task's state.
     """
     if why := unforkable(base.task_id, base.seq + 1, entries, seq):
         raise InputRejected(why)
-    snapshot = fold(skill, upgraded(skill, base), [entry for entry in entries if entry.seq <= seq])
+    kept = [entry for entry in entries if entry.seq <= seq]
+    snapshot = fold(skill, upgraded(skill, base), kept)
     if snapshot.ended:
         raise InputRejected(
             f"with today's code, task {base.task_id!r} ends before entry {seq} is over: {snapshot.reason}; change the "
             "skill, or branch off at an earlier entry"
+        )
+    if snapshot.refused > base.refused + sum(bool(entry.refused) for entry in kept):
+        raise InputRejected(
+            f"with today's code, task {base.task_id!r} refuses what it took up to entry {seq}, so that effects would "
+            "be made again; put the code back, or branch off at an earlier entry"
         )
     made = Fork(task_id=base.task_id, seq=seq, live=live, scope=task_id)
     return _branch(snapshot, made, at), Forked(task_id=base.task_id, seq=seq, live=live, by=by)

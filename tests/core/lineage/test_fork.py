@@ -299,3 +299,20 @@ def test_today_s_code_may_end_earlier() -> None:
 
     with pytest.raises(InputRejected, match=r"with today's code.*never again"):
         bought().forked(3, author=skill(declines))
+
+
+def test_today_s_code_may_take_another_way() -> None:
+    """
+    Code that no longer takes what the task has heard would charge again: the error says so, and no branch is made.
+    """
+
+    async def asks_first(ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool("a")
+        return ctx.complete(await ctx.tool(charge, cents=50))
+
+    task = bought()
+    before = task.forked(1, live=True, author=skill(asks_first))
+    assert [one.command.id for one in performs(before)] == ["a"]
+
+    with pytest.raises(InputRejected, match=r"with today's code.*refuses what it took up to entry 2"):
+        task.forked(2, live=True, author=skill(asks_first))
