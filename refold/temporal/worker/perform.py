@@ -6,6 +6,7 @@ Each start returns a future, and each finished future becomes one event.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -317,7 +318,14 @@ def _child(
             static_summary=f"{name}, for {workflow.info().workflow_id}",
         )
         started(want.invocation_id)
-        return await child
+        try:
+            return await asyncio.shield(child)
+        except asyncio.CancelledError:
+            if not child.done():  # the SDK would cancel its first run alone, which is over where it has gone on since
+                with contextlib.suppress(ApplicationError):  # it has ended meanwhile, and says so by itself
+                    await workflow.get_external_workflow_handle(want.invocation_id).cancel()
+                await asyncio.wait([child])
+            raise
 
     return asyncio.ensure_future(whole())
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from temporalio.client import Client, WorkflowHistory
+from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.testing import TimeSkipper
 
 from refold import Content, InputRejected, Status
@@ -120,6 +120,24 @@ async def test_a_task_and_its_part_are_sealed_each(engine: TemporalEngine) -> No
 
     assert (await settled(engine, task_id)).messages[-1].text == "paid a whole tea, by ada"
     assert paid["a whole tea"] == 1
+
+
+async def test_a_sealed_part_ends_with_its_task(engine: TemporalEngine) -> None:
+    """
+    A task that is canceled cancels its part also where that has gone on in a new run, and both end.
+    """
+    whole = await begun(engine, "whole_of_pays", "part tea")
+    part = f"{whole}/1.1"
+    before = await run_of(engine, part)
+    await seal(engine.connection, part)
+    await in_next_run(engine, part, before)
+
+    await engine.cancel(whole, reason="enough")
+
+    for task_id in (part, whole):
+        with pytest.raises(WorkflowFailureError):
+            await engine.client.get_workflow_handle(task_id).result()
+        assert (await engine.look(task_id)).status is Status.CANCELED
 
 
 async def test_weeks_go_on_through_seals(engine: TemporalEngine) -> None:
