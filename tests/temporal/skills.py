@@ -118,6 +118,16 @@ class Uncaught:
         return ctx.complete()
 
 
+@flow_skill(id="uncaught_beside")
+class UncaughtBeside:
+    """Lets a failure through once a part has its answers."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.gather(ctx.tool(broken), ctx.skill("talk", Talk, content))
+        return ctx.complete()
+
+
 @flow_skill(id="busy")
 class Busy:
     """Waits for a tool that never ends."""
@@ -316,6 +326,7 @@ PatientWorkflow = workflow_for(Patient)
 StubbornWorkflow = workflow_for(Stubborn)
 CaughtWorkflow = workflow_for(Caught)
 UncaughtWorkflow = workflow_for(Uncaught)
+UncaughtBesideWorkflow = workflow_for(UncaughtBeside)
 BusyWorkflow = workflow_for(Busy)
 ParentWorkflow = workflow_for(Parent)
 HoarderWorkflow = workflow_for(Hoarder)

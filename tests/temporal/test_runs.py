@@ -319,6 +319,24 @@ async def ended(engine: TemporalEngine, task_id: str) -> TaskView:
     return await engine.look(task_id)
 
 
+async def test_a_failure_of_an_earlier_run_is_recovered_from(restless: TemporalEngine) -> None:
+    """
+    The call that failed there is made again, as where the task ended in the same run.
+    """
+    task_id = (await restless.start("uncaught_beside", text("hi"))).task_id
+    for slot, answer in (("name", Content.from_text("Ada")), ("age", Content.from_data({"years": 36}))):
+        while [wait.slot for wait in (await restless.look(task_id)).waiting_for] != [slot]:
+            await a_moment()
+        await restless.send(task_id, answer)
+    failed = await ended(restless, task_id)
+    assert (failed.reason, await runs_of(restless, task_id) > 1) == ("broken: the account is closed", True)
+
+    recovered = await ended(restless, (await restless.recover(task_id)).task_id)
+
+    events = [entry.event.kind for entry in await collected(restless.journal(recovered.task_id))]
+    assert (recovered.reason, events.count("command_failed")) == (failed.reason, 1)
+
+
 async def test_a_long_sleep_is_slept_through_runs(client: Client, restless: TemporalEngine) -> None:
     """
     A sleep's end is a time, not a duration: a new run does not begin it again.

@@ -181,8 +181,8 @@ class JournalReader:
     async def end(self) -> Segment:
         """The end of an ended task's journal, and the task before it: what recovery folds, in one activation.
 
-        It reaches back to the run in which the task ended; and to the results of effects that were compensated since,
-        as far as it stays short.
+        It reaches back to the run in which the task ended; and to the failure that ended it, and the results of effects
+        that were compensated since, as far as it stays short.
 
         Raises:
             EngineError: The task left no journal.
@@ -320,6 +320,11 @@ def _last_run(description: WorkflowExecutionDescription, result: TaskResult) -> 
 
 
 def _is_far_enough(entries: Sequence[Entry]) -> bool:
-    """Whether entries hold the results of all effects that they compensate, or are many."""
+    """Whether entries hold the failure that ended the task, and the results of all effects that they compensate; or are
+    many."""
+    if len(entries) >= FOLDED_ENTRIES:
+        return True
+    cause = next((entry.cause for entry in entries if entry.ends), None)
+    come = {getattr(entry.event, name, None) for entry in entries for name in ("invocation_id", "gate")}
     done = {entry.event.invocation_id for entry in entries if isinstance(entry.event, ToolResult)}
-    return len(entries) >= FOLDED_ENTRIES or {id.removesuffix(UNDO) for id in done} <= done
+    return (cause is None or cause in come) and {id.removesuffix(UNDO) for id in done} <= done
