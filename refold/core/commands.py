@@ -30,7 +30,7 @@ from refold.core.content import Artifact, Content
 from refold.core.gates import GatePolicy, digest_of
 from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import Schema
-from refold.core.values import Name, Patience, Seconds, Value, lean
+from refold.core.values import Name, Names, Patience, Seconds, Value, lean
 
 
 class EffectPolicy(StrEnum):
@@ -309,7 +309,7 @@ class AskApproval(_Question):
     message: Content
     show: JsonValue = lean()
     policy: GatePolicy = lean(factory=GatePolicy)
-    editable: tuple[str, ...] = lean(())
+    editable: Names = lean(())
     raced: bool = lean(False)
 
     @property

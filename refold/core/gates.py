@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 from annotated_types import Ge
 from pydantic import JsonValue, model_validator
 
-from refold.core.values import Name, Patience, Remark, Seconds, Value, encodable, lean
+from refold.core.values import Name, Names, Patience, Remark, Seconds, Value, encodable, lean
 
 
 class GateKind(StrEnum):
@@ -47,7 +47,7 @@ class GatePolicy(Value):
     """
 
     kind: GateKind = lean(GateKind.APPROVAL)
-    approvers: tuple[str, ...] = lean(())
+    approvers: Names = lean(())
     needed: Annotated[int, Ge(1)] = lean(1)
     second_person: bool = lean(False)
     on_denied: Literal["fail", "continue"] = lean("fail")

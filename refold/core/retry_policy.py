@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le
 from pydantic import AfterValidator, JsonValue
 
-from refold.core.values import Seconds, Text, Value, lean
+from refold.core.values import Names, Seconds, Text, Value, lean
 
 LONGEST_WAIT_S = 30 * 24 * 3600.0
 """The longest wait before a retry, in seconds; longer waits of policies and `retry_after` are cut to it."""
@@ -84,7 +84,7 @@ class RetryPolicy(Value):
     jitter: Annotated[float, Ge(0), Le(1)] = lean(0.0)
     on_exhausted: Literal["fail", "block"] = lean("fail")
     on_unknown: Literal["ask", "fail", "repeat"] = lean("ask")
-    fallback_on: tuple[str, ...] = lean(("quota_exceeded",))
+    fallback_on: Names = lean(("quota_exceeded",))
     probe_s: Seconds = lean(30.0)
 
     def probe_delay(self, probe: int, retry_after: float | None = None) -> float:

@@ -152,6 +152,15 @@ def _has_an_end(value: Any) -> Any:
 Patience = Annotated[Seconds, BeforeValidator(_has_an_end)]
 """How long a question waits for its answer; a field of it may be None, which waits for ever."""
 
+
+def _in_order(names: Any) -> Any:
+    return sorted(names, key=str) if isinstance(names, set | frozenset) else names
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_in_order)]
+"""Names that a skill gives. Those of a set are sorted: the set has another order in each process, and a replay would
+differ."""
+
 Text = Annotated[str, AfterValidator(text)]
 """Text that came from outside, and can be written whatever it is."""
 

@@ -461,6 +461,17 @@ def test_a_policy_waits_for_times(name: str) -> None:
             RetryPolicy(**{name: wrong})
 
 
+def test_a_set_of_names_in_a_policy_is_recorded_in_one_order() -> None:
+    """
+    A set has another order in each process: the next worker would differ from what the first one recorded.
+    """
+    names = {"ann", "bob", "eve", "joe", "kim", "lee", "mia", "zoe"}
+    gate = Cmd.ask_approval("pay", "Pay?", show={}, policy=GatePolicy(approvers=names), editable=names)
+
+    assert gate.policy.approvers == gate.editable == tuple(sorted(names))
+    assert RetryPolicy(fallback_on=names).fallback_on == tuple(sorted(names))
+
+
 @pytest.mark.parametrize(
     ("callback", "says"),
     [

@@ -214,10 +214,11 @@ class Cmd:
     ) -> AskApproval:
         """Wait for a decision; see `AskApproval`."""
         shown = as_json(show, "what gate {!r} shows", slot)
-        if editable and not isinstance(shown, dict):
-            raise SkillError(f"gate {slot!r}: editable={tuple(editable)!r} names keys, but what it shows is no object")
-        fields = {"message": as_content(message), "show": shown, "editable": tuple(editable)}
-        return _valid(AskApproval, slot, {"policy": policy}, id=slot, **fields)
+        fields = {"message": as_content(message), "show": shown, "editable": editable}
+        gate = _valid(AskApproval, slot, {"policy": policy}, id=slot, **fields)
+        if gate.editable and not isinstance(shown, dict):
+            raise SkillError(f"gate {slot!r}: editable={gate.editable!r} names keys, but what it shows is no object")
+        return gate
 
     @staticmethod
     def message(content: str | Content) -> EmitMessage:
