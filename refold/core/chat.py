@@ -209,7 +209,7 @@ def hash_after(before: str, new: Iterable[Said]) -> str:
 
 def as_said(say: str | Content | Said | Sequence[str | Content | Said]) -> tuple[Said, ...]:
     """A skill's `say` argument as turns; text and content become turns of the user."""
-    if isinstance(say, str | Content | UserSaid | ToolReturn | Reply):
+    if isinstance(say, str) or not isinstance(say, Sequence):
         say = [say]
     return tuple(
         stored(one, type(one), "a turn")

@@ -122,6 +122,8 @@ class Cmd:
             tools: The tools that the model may call: by function or name, which the worker looks up, or full offers.
             expect: The type of the model's final answer, which is then the reply's `value`; any that pydantic knows.
         """
+        if isinstance(tools, str) or not isinstance(tools, Sequence):
+            raise SkillError(f"chat {id!r}: tools={shown(tools)}: they are a list; write tools=[...]")
         offers = tuple(map(_offered, tools))
         names = [offer.name for offer in offers]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -145,15 +147,13 @@ class Cmd:
         **more: Any,
     ) -> CallTool:
         """Call a tool; see `CallTool`. Give arguments by keyword, or in `args` if this method has the name itself."""
+        spec = None if isinstance(tool, str) else declared(tool)
+        name, undo = (tool, None) if spec is None else (spec.name, spec.undone_by)
+        if args is not None and not isinstance(args, Mapping):
+            raise SkillError(f"arguments of the tool {name!r} are given by name, `name=value`, not {shown(args)}")
         given = {**(args or {}), **more}
-        undo = None
-        if isinstance(tool, str):
-            name = tool
-        else:
-            spec = declared(tool)
-            name, undo = spec.name, spec.undone_by
-            if found := spec.unfit(given.keys()):
-                raise SkillError(f"command {id!r} cannot call the tool {name!r}: {found}")
+        if spec is not None and (found := spec.unfit(given.keys())):
+            raise SkillError(f"command {id!r} cannot call the tool {name!r}: {found}")
         data = {one: as_json(value, "argument {!r} of command {!r}", one, id) for one, value in given.items()}
         about = {"key": key, "key_scope": key_scope, "retry": retry, "queue": queue, "undo": undo}
         return _valid(CallTool, id, id=id, name=name, args=data, **about)
