@@ -760,6 +760,8 @@ def test_a_misspelt_option_is_found() -> None:
         ({"tags": "finance"}, 'it is a list of texts; write tags=["..."]'),
         ({"examples": [1]}, 'it is a list of texts; write examples=["..."]'),
         ({"description": 5}, "it is a text"),
+        ({"input": "Expense"}, "it is the type itself; write input=Expense, below the class"),
+        ({"input": "workflows.expense:Expense"}, "it is the type itself; write input=Expense, below the class"),
     ],
 )
 def test_an_option_of_another_kind_is_found(options: dict[str, Any], why: str) -> None:
