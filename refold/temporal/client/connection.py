@@ -245,6 +245,13 @@ async def connected(
             f"no Temporal server answers at {target}: {_cause(error)}. Start one with `refold dev`, or name another "
             "with --address or TEMPORAL_ADDRESS"
         ) from None
+    except ValueError as error:
+        if "target URL" not in str(error):  # a certificate without its key, for example
+            raise NotConnected(f"Temporal's settings cannot be used: {error}") from None
+        raise NotConnected(
+            f"{target!r} is no address of a Temporal server ({error}); write host:port, for example localhost:7233, in "
+            "--address or TEMPORAL_ADDRESS"
+        ) from None
 
 
 def settings_from(profile: str | None = None) -> ClientConnectConfig:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.engine import EngineError, NotConnected
+from refold.temporal import connect
 from refold.temporal.client.errors import server_refused, timed_out
 
 
@@ -22,6 +25,28 @@ def test_a_server_that_is_away_is_no_refusal(status: RPCStatusCode, message: str
     However the connection was lost, the caller may try again once the server is back.
     """
     assert isinstance(server_refused(RPCError(message, status, b""), "start it"), NotConnected)
+
+
+@pytest.mark.parametrize("address", ["localhost:x", "localhost:99999", ":7233", "my host:7233"])
+async def test_what_is_no_address_is_said_with_what_is_one(address: str) -> None:
+    """
+    A slip in TEMPORAL_ADDRESS is the caller's, and no error of refold's own.
+    """
+    with pytest.raises(NotConnected, match=f"{address!r} is no address of a Temporal server .* write host:port"):
+        await connect(address=address)
+
+
+async def test_a_certificate_without_its_key_is_a_setting_that_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The address is not blamed for it.
+    """
+    (tmp_path / "worker.pem").touch()
+    monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(tmp_path / "worker.pem"))
+
+    with pytest.raises(NotConnected, match="settings cannot be used: Must have both client cert and private key"):
+        await connect()
 
 
 def test_other_errors_stay_what_they_are() -> None:
