@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -96,7 +97,17 @@ def imported(name: str, called: str) -> ModuleType:
         raise
     # A script that calls sys.exit() when it is imported would end the verb, with an exit code that says "done".
     except (Exception, SystemExit) as error:
-        raise CallError(f"{called} cannot be imported: {type(error).__name__}: {error}") from error
+        raise CallError(f"{called} cannot be imported: {type(error).__name__}: {error}{_place_of(error)}") from error
+
+
+def _place_of(error: BaseException) -> str:
+    """The innermost line of the application that led to an error at import; empty where the error itself says it."""
+    from refold.static.code.loaded import is_installed
+    from refold.static.finding import shown
+
+    frames = [] if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)
+    lines = [f" ({shown(frame.filename)}, line {frame.lineno})" for frame in frames if not is_installed(frame.filename)]
+    return lines[-1] if lines else ""
 
 
 def _imported(source: Source) -> ModuleType:

@@ -1,5 +1,6 @@
 """`refold graph` and `refold check`, and how the application is found."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -126,11 +127,15 @@ def test_a_worker_that_cannot_serve_says_why(words: list[str], says: str, refold
 
 def test_a_module_that_cannot_be_imported_is_named(refold: Shell, here: Path) -> None:
     """
-    The error names the file and the cause.
+    The error names the file, the cause, and the line of the application that led to it.
     """
-    (here / "broken_skills.py").write_text("import no_such_package\n")
+    (here / "broken_skills.py").write_text("import json\nimport broken_rates\n")
+    (here / "broken_rates.py").write_text("import json\n\nRATES = json.loads('{')\n")
 
-    assert "broken_skills.py cannot be imported: ModuleNotFoundError" in refold("worker", "broken_skills").err
+    assert re.search(
+        r"broken_skills\.py cannot be imported: JSONDecodeError: .* \(broken_rates\.py, line 3\)",
+        refold("worker", "broken_skills").err,
+    )
 
 
 @pytest.mark.parametrize(
