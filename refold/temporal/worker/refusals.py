@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import keyword
 import logging
 import os
 import sys
@@ -143,7 +144,7 @@ def _unloadable(classes: Sequence[type[SkillWorkflow]], runner: WorkflowRunner) 
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a module's top level may raise anything
             yield Refusal(
                 name=cls.type_name,
-                problem=_why_unloadable(error),
+                problem=_why_unloadable(error, cls.__module__),
                 about=cls,
                 module=cls.__module__,
                 line=_line_in(error, cls.__module__),
@@ -152,7 +153,11 @@ def _unloadable(classes: Sequence[type[SkillWorkflow]], runner: WorkflowRunner) 
             _SANDBOX_LOG.disabled = False
 
 
-def _why_unloadable(error: BaseException) -> str:
+def _why_unloadable(error: BaseException, module: str) -> str:
+    if any(not part.isidentifier() or keyword.iskeyword(part) for part in module.split(".")):
+        return (
+            f"its module is named {module!r}, which no import statement can name: rename the file (letters, digits, _)"
+        )
     way_out = (
         "move it to a tool, or to the module of a tool, which the sandbox does not load again; `--no-sandbox` "
         "(`sandboxed=False`) serves it as it is"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,6 +110,21 @@ async def test_the_way_out_of_a_misnamed_workflow_works(make: Make) -> None:
     for line in ("LateWorkflow = workflow_for(Late)", "SERVED = workflow_for(Late, name='SERVED')"):
         assert line.replace("Late,", "...,").replace("(Late)", "(...)") in said
         assert refused([make(f"{source}\n{line}\n")]) == ""
+
+
+async def test_a_module_whose_name_python_cannot_import_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A worker can load `my-skill.py`, but the sandbox loads it again by an import statement.
+    """
+    monkeypatch.syspath_prepend(tmp_path)
+    source = f"{HEAD}{SKILL.format(id='late', name='Late')}\nLateWorkflow = workflow_for(Late)\n"
+    (tmp_path / "my-skill.py").write_text(source)
+
+    said = refused([importlib.import_module("my-skill")])
+
+    assert "its module is named 'my-skill', which no import statement can name: rename the file" in said
 
 
 async def test_what_a_registered_tool_or_agent_is_made_with_is_registered_too() -> None:
