@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from refold.cli.errors import DONE, INTERRUPTED, UNREAD, WRONG_CALL, explain, report
+from refold.cli.misspelled import misspelled
 from refold.cli.verbs import (
     code,
     decisions,
@@ -55,6 +56,8 @@ class _Verbs(TyperGroup):
     ) -> Any:
         """Run the command line `args`, and exit."""
         words = list(sys.argv[1:] if args is None else args) or ["--help"]
+        if "--json" not in words:
+            sys.stderr.writelines(f"{problem}\n" for problem in misspelled(os.environ))
         try:
             code = super().main(words, prog_name or "refold", complete_var, standalone_mode=False, **extra)
         except typer.Abort:
