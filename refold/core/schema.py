@@ -57,8 +57,10 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     """The pydantic adapter of a type.
 
     Raises:
-        PydanticUserError: pydantic does not know the type, or cannot yet.
+        PydanticUserError: pydantic does not know the type, or cannot yet; or it is a name.
     """
+    if isinstance(kind, str):  # an expression to pydantic, which it would evaluate here
+        raise PydanticUserError(f"{kind!r} is a text; give the type itself", code=None)
     return TypeAdapter(kind)
 
 

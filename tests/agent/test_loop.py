@@ -324,6 +324,7 @@ def mix(tint: Any = object) -> None:
         pytest.param({"plugins": [print]}, "annotated with its event, one of BeforeInvocation", id="plugin"),
         pytest.param({"fatal": ["sell"]}, "fatal: there is no tool 'sell'", id="fatal"),
         pytest.param({"output": object()}, "is not a type that pydantic knows", id="output"),
+        pytest.param({"output": "shop:Order"}, "'shop:Order' is a text; give the type itself", id="a type's name"),
         pytest.param({"output": Callable[[int], int]}, "with a JSON schema: Cannot generate", id="no schema"),
         pytest.param({"tools": "price"}, "tools='price': it is a list", id="one tool"),
         pytest.param({"fatal": "price"}, "write fatal=['price']", id="one fatal tool"),

@@ -224,13 +224,13 @@ def options_for(
         found.append(f"it takes no option {', '.join(sorted(unknown))}; the options are: id, {known}")
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", id):
         found.append(f"its id {id!r} may have letters, digits, `_`, `-` and `.` only, 1 to 100 of them")
-    unfit = dict(_unfit(said))
-    if said.get("input") is not None and "input" not in unfit:
+    if said.get("input") is not None:
         try:
             adapter(said["input"])
         except PydanticUserError as error:
             found.append(f"input={said['input']!r} is not a type that pydantic knows: {first_line(error)}")
     found += durability_problems(said.get("durability", "history"))
+    unfit = dict(_unfit(said))
     found += unfit.values()
     doc = inspect.getdoc(author) if author is not None and author.__doc__ else None
     first = " ".join((doc or "").partition("\n\n")[0].split())
@@ -253,9 +253,6 @@ def _unfit(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 and all(isinstance(one, str) for one in value)
             )
             what = f'it is a list of texts; write {name}=["..."]'
-        elif name == "input":  # the name of a type would stand for any data
-            fits = not isinstance(value, str)
-            what = f"it is the type itself; write input={re.split('[.:]', str(value))[-1]}, below the class"
         else:
             fits = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
         if value is not None and not fits:
