@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 
 _OWN = """
     APPROVAL_KEY APPROVER CALLBACK_KEY CALLBACK_URL CODEC DEBUG DURABILITY ENCRYPTION_KEYS ENCRYPTION_KEYS_FILE GRACE
@@ -27,8 +28,7 @@ def misspelled(names: Iterable[str]) -> Iterator[str]:
     """A sentence for each name in the environment that is nearly a setting's. Others, also those that begin with
     `REFOLD_`, may be somebody else's."""
     for name in sorted(names):
-        if name.startswith("REFOLD") and name not in SETTINGS:
-            from difflib import get_close_matches
-
-            if near := get_close_matches(name, SETTINGS, n=1, cutoff=0.85):
-                yield f"{name} is no setting of refold, and nothing reads it; did you mean {near[0]}?"
+        if not name.startswith("REFOLD") or name in SETTINGS:
+            continue
+        if near := get_close_matches(name, SETTINGS, n=1, cutoff=0.85):
+            yield f"{name} is no setting of refold, and nothing reads it; did you mean {near[0]}?"
