@@ -96,8 +96,8 @@ class Encryption(PayloadCodec):
 def from_env(environ: Mapping[str, str] = os.environ) -> Encryption:
     """The codec with the keys of `REFOLD_ENCRYPTION_KEYS`, or of the file that `REFOLD_ENCRYPTION_KEYS_FILE` names.
 
-    `ID=KEY`, one a line or separated by commas; the key in base64. Empty lines and those that begin with `#` are
-    skipped.
+    `ID=KEY`, one a line or separated by commas; the key in base64. Empty lines are skipped, and what follows a `#` in
+    a line.
 
     Raises:
         CodecError: Neither or both are set, the file cannot be read, or a line is no key. The message never contains
@@ -118,9 +118,9 @@ def from_env(environ: Mapping[str, str] = os.environ) -> Encryption:
 
 def _keys(text: str) -> dict[str, bytes]:
     keys: dict[str, bytes] = {}
-    lines = [line.strip() for line in re.split(r"[\n,]", text)]
-    for number, line in enumerate((line for line in lines if line and not line.startswith("#")), 1):
-        id, equals, key = (part.strip() for part in line.partition("="))
+    written = ",".join(line.partition("#")[0] for line in text.split("\n")).split(",")
+    for number, one in enumerate((one for one in written if one.strip()), 1):
+        id, equals, key = (part.strip() for part in one.partition("="))
         if not equals:
             raise CodecError(f"key {number} is not ID=KEY")
         if id in keys:

@@ -432,6 +432,19 @@ def test_keys_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
         assert list(make()._ciphers) == ["2026-05", "2025-11"]
 
 
+def test_keys_behind_a_hash_are_not_there(tmp_path: Path) -> None:
+    """
+    All of them, to the end of the line: a comment has commas, as a line of several keys that was taken out.
+    """
+    old, new = (base64.b64encode(key).decode() for key in (OLD, NEW))
+    file = tmp_path / "keys"
+    file.write_text(f"# 2025-11={old}, 2025-12={old}\n# rotated in May, by Ada\n2026-05={new}  # the current one\n")
+
+    made = from_env({"REFOLD_ENCRYPTION_KEYS_FILE": str(file)})
+
+    assert list(made._ciphers) == ["2026-05"]
+
+
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
