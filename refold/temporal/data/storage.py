@@ -21,6 +21,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from stat import S_IMODE
 from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf.message import DecodeError as ProtobufError
@@ -285,6 +286,7 @@ class Folder:
                     return
             if not path.parent.exists():
                 path.parent.mkdir(exist_ok=True)
+                path.parent.chmod(S_IMODE(self.path.stat().st_mode))  # whoever may write in one may in the other
                 _sync_folder(self.path)
             _write(path, data)
         except OSError as error:

@@ -182,6 +182,16 @@ async def test_the_users_own_folder_is_made(tmp_path: Path) -> None:
     assert mine.path.stat().st_mode & 0o777 == 0o700
 
 
+async def test_a_folder_that_users_share_is_shared_below(folder: Folder) -> None:
+    """
+    A group that may write in it may write each value, whoever has written the first one with the same beginning.
+    """
+    folder.path.chmod(0o2775)
+    await folder.put(KEY, DATA)
+
+    assert (folder.path / KEY[:2]).stat().st_mode & 0o7777 == 0o2775
+
+
 async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     """
     The reason of the system is part of the error.
