@@ -130,7 +130,9 @@ class Projection:
         self.place = (
             f"the file {url.database}" if self._sqlite else f"the database {url.database} on {url.host or 'this host'}"
         )
+        self._file = url.database if self._sqlite else None
         self._made = False
+        self._identity: tuple[int, int] | None = None
         if self._sqlite:
             event.listen(self._engine, "connect", _settings)
 
@@ -280,12 +282,27 @@ class Projection:
                 with self._transaction(writes=True) as connection:
                     self._refuse_others(connection)
                     _METADATA.create_all(connection)
+                self._identity = self._identified()
                 self._made = True
+            # A file that was removed or replaced while it is open still accepts writes, but nobody reads them.
+            if self._identified() != self._identity:
+                said = "it was removed or replaced while this process wrote to it; start the command again"
+                raise ProjectionUnavailable(f"the projection in {self.place} stands still: {said}")
             with self._transaction(writes=writes) as connection:
                 return work(connection)
         except SQLAlchemyError as error:
             said = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()[0]
             raise ProjectionUnavailable(f"the projection in {self.place} does not answer: {said}") from None
+
+    def _identified(self) -> tuple[int, int] | None:
+        """What tells the file from another of its name; None where there is none."""
+        if self._file is None:
+            return None
+        try:
+            found = Path(self._file).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _refuse_others(self, connection: Connection) -> None:
         known = inspect(connection)

@@ -225,6 +225,25 @@ def test_entries_are_not_written_after_tables_that_somebody_emptied(file: Path) 
     assert [*projection.dump()] == []
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_is_removed_or_replaced_is_written_no_more(file: Path, tmp_path: Path, *, replaced: bool) -> None:
+    """
+    What would be written nobody could read. A projection that begins anew makes the tables anew.
+    """
+    entries = engine_entries()
+    projection = Projection(str(file))
+    projection.take("t", "errand", entries[:2])
+    file.unlink()
+    if replaced:
+        Projection(str(tmp_path / "backup.db")).take("t", "errand", entries[:1])
+        (tmp_path / "backup.db").rename(file)
+
+    with pytest.raises(ProjectionUnavailable, match="removed or replaced while this process wrote to it"):
+        projection.take("t", "errand", entries[2:])
+    projection.close()
+    assert Projection(str(file)).take("t", "errand", entries).seq == entries[-1].seq
+
+
 class Counted:
     """An engine that counts how often journals are read, and tasks are listed."""
 
