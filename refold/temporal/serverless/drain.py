@@ -51,7 +51,8 @@ class Drained(Plugin, Interceptor):
 
     Args:
         quiet_s: See `QUIET_S`.
-        effects: Stop it after so many effects, too; None is no limit. Effects under way by then finish.
+        effects: Stop it after so many effects, too; None is no limit. Effects under way by then have the worker's grace
+            to finish.
 
     Raises:
         ValueError: One of them is below its least: 0.1 seconds, one effect.
