@@ -194,7 +194,7 @@ class Purge:
             return [], self._stays(task_id, f"it is open; `refold cancel {quote(task_id)}` ends it")
         if description.parent_id is not None and (why := await self._needed_by(description.parent_id)):
             return [], self._stays(task_id, f"it is a part of {description.parent_id!r}, which {why}")
-        listed = await self._listed(f"WorkflowId STARTS_WITH {search.quoted(task_id + '/')}")
+        listed = await self._listed(task_id + "/")
         parts = list(dict.fromkeys(id for id, _ in listed))
         for part in parts:
             if await self._is_open(part):
@@ -238,9 +238,8 @@ class Purge:
         except TaskNotFound:
             runs = []  # a part that the index still lists
         ended = _Ended(task_id=task_id, of=of, runs=runs, webhooks=[])
-        prefix = webhook_id(task_id, "")
         # One that was set again has several runs, each with the receiver's secrets.
-        listed = await self._listed(f"WorkflowType = '{WEBHOOK}' AND WorkflowId STARTS_WITH {search.quoted(prefix)}")
+        listed = await self._listed(webhook_id(task_id, ""), f"WorkflowType = '{WEBHOOK}' AND ")
         for id in dict.fromkeys(id for id, _ in listed):
             if await self._is_open(id):
                 why = "it still delivers updates; it ends when the last one is accepted, or is removed"
@@ -257,12 +256,15 @@ class Purge:
             ended.refers.locked = ended.refers.locked or refers.locked
         return ended
 
-    async def _listed(self, query: str) -> list[tuple[str, str]]:
-        """The runs of workflows, by their ids."""
+    async def _listed(self, prefix: str, only: str = "") -> list[tuple[str, str]]:
+        """The runs of workflows, by their ids, which begin with the prefix."""
+        query = f"{only}WorkflowId STARTS_WITH {search.quoted(prefix)}"
         try:
-            return [(one.id, one.run_id) async for one in self.client.list_workflows(query)]
+            listed = [(one.id, one.run_id) async for one in self.client.list_workflows(query)]
         except RPCError as error:
             raise server_refused(error, "list tasks") from None
+        # A server on SQLite takes `Trip` and `trip` for the same.
+        return [one for one in listed if one[0].startswith(prefix)]
 
     async def _is_open(self, id: str) -> bool:
         try:

@@ -84,9 +84,9 @@ def new(name: str) -> str:
     return f"{name}-{uuid4().hex[:6]}"
 
 
-async def bought(engine: TemporalEngine, shop: str = "Ada") -> str:
+async def bought(engine: TemporalEngine, shop: str = "Ada", task_id: str | None = None) -> str:
     """A task that has paid, through a part of it."""
-    task_id = new("sends")
+    task_id = task_id or new("sends")
     await engine.start("sends", text(shop), task_id=task_id, owner=new("owner"))
     await part_of(engine, task_id)
     await engine.decide(task_id, approved=True, approver="grace")
@@ -118,6 +118,22 @@ async def test_nothing_of_an_ended_task_stays(
     assert {file for file in made if file.exists()} == set()
     assert await gone(engine, task_id)
     assert await gone(engine, part)
+
+
+async def test_a_task_whose_id_differs_in_upper_case_keeps_its_parts(
+    engine: TemporalEngine, purge: Purge, store: Store
+) -> None:
+    """
+    A server on SQLite lists the parts of both: those of the other one stay, with their receipts.
+    """
+    mine = await bought(engine)
+    other = await bought(engine, "Bob", mine.replace("sends", "Sends"))
+
+    done = await purged(purge, mine)
+
+    assert set(done) == {mine, f"{mine}/1.1"}
+    assert (await engine.look(f"{other}/1.1")).status is Status.COMPLETED
+    assert len(store.of_task(f"{other}/1.1")) == 1
 
 
 async def test_an_open_task_is_refused(engine: TemporalEngine, purge: Purge) -> None:
