@@ -229,6 +229,7 @@ async def test_while_a_task_is_open_none_starts_beside_it(engine: TemporalEngine
         ({"cron": ("0 0 31 2 *",)}, "cron 0 0 31 2 * never comes"),
         ({"cron": ("61 0 * * *",)}, "Minute is not in range"),
         ({"cron": ("* * *",)}, "has 3 fields; it takes five"),
+        ({"cron": ("0 9 1,15 * 1",)}, "the server only one that is both"),
         ({"cron": ("@every 5s",)}, "is an interval"),
         ({"cron": ("0 0 * * * # x",)}, "begins a comment"),
         ({"cron": ("TZ=UTC 0 0 * * *",)}, "time zone in it"),
