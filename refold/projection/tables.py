@@ -117,7 +117,9 @@ class Projection:
                 url = url.set(drivername="postgresql+psycopg")
             if url.get_backend_name() not in ("sqlite", "postgresql"):
                 raise DefinitionError(url.get_backend_name(), ["name a file, or postgresql://…"], what="projection")
-            self._engine = create_engine(url, pool_pre_ping=True)
+            # Else the driver gives bytes for the texts of a database without an encoding.
+            texts = {"client_encoding": "utf8"} if url.get_backend_name() == "postgresql" else {}
+            self._engine = create_engine(url, pool_pre_ping=True, connect_args=texts)
         except (ArgumentError, NoSuchModuleError, ValueError):  # a port that is no number is a ValueError
             raise DefinitionError(
                 "", ["it is no database URL; name a file, or postgresql://…"], what="projection"

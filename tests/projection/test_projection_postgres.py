@@ -10,7 +10,7 @@ import pytest
 
 from refold.projection import Projection, ProjectionUnavailable
 from tests.projection.test_projection import long_journal
-from tests.services.postgres import Postgres, postgres
+from tests.services.postgres import NO_ENCODING, Postgres, postgres
 
 pytestmark = pytest.mark.fault
 
@@ -19,6 +19,18 @@ pytestmark = pytest.mark.fault
 def server() -> Iterator[Postgres]:
     with postgres() as running:
         yield running
+
+
+def test_a_database_without_an_encoding_serves(server: Postgres, tmp_path: Path) -> None:
+    """
+    It is what `initdb` makes where no locale is set; the rows are those of a file.
+    """
+    made, alone = Projection(server.another("without_encoding", NO_ENCODING)), Projection(str(tmp_path / "alone.db"))
+    for one in (made, alone):
+        one.take("tür", "errand", long_journal(3))
+
+    assert [*made.dump()] == [*alone.dump()]
+    made.close()
 
 
 def test_several_write_what_one_would(server: Postgres, tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+NO_ENCODING = "ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+"""The options of a database as `initdb` makes it where no locale is set."""
+
 
 class Postgres:
     """A server that can be stopped and started again on its data."""
@@ -37,9 +40,9 @@ class Postgres:
         """The folder of its data."""
         return Path(self._server.pgdata)
 
-    def another(self, name: str) -> str:
+    def another(self, name: str, options: str = "") -> str:
         """The URL of a new, empty database."""
-        self._server.psql(f"CREATE DATABASE {name}")
+        self._server.psql(f"CREATE DATABASE {name} {options}")
         url: str = self._server.get_uri(database=name)
         return url
 

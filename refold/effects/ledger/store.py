@@ -644,6 +644,7 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
 
 def _postgres(url: URL) -> Engine:
     given: dict[str, Any] = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "application_name": "refold-ledger"}
+    given["client_encoding"] = "utf8"  # else the driver gives bytes for the texts of a database without an encoding
     missing = {name: value for name, value in given.items() if name not in url.query}
     try:
         engine = create_engine(url, pool_size=8, connect_args=missing)

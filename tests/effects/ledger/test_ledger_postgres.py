@@ -23,7 +23,7 @@ from refold.effects.ledger.receipts import Finished, InProgress, KeyReused, Outc
 from refold.effects.ledger.spending import Spending
 from refold.effects.ledger.store import store_of
 from tests.effects.conftest import Bench
-from tests.services.postgres import Postgres, postgres
+from tests.services.postgres import NO_ENCODING, Postgres, postgres
 
 pytestmark = pytest.mark.fault
 
@@ -58,6 +58,21 @@ def test_a_result_is_found_by_all(two: tuple[Ledger, Ledger]) -> None:
 
     assert isinstance(told, Finished)
     assert told.value == {"text": "ä\x00\ud800"}
+
+
+def test_a_database_without_an_encoding_serves(server: Postgres) -> None:
+    """
+    It is what `initdb` makes where no locale is set; texts are read as they were written.
+    """
+    ledger = Ledger(server.another("without_encoding", NO_ENCODING))
+    ledger.begin(ledger.ask("late", "charge", {"cents": 5}))
+    ledger.doubt("late", 1, "nobody knows: 5 €")
+
+    found = ledger.store.read("late")
+
+    assert found is not None
+    assert found.why == "nobody knows: 5 €"
+    ledger.store.close()
 
 
 def test_its_clock_is_the_servers(two: tuple[Ledger, Ledger]) -> None:
