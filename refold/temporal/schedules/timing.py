@@ -133,7 +133,7 @@ def _check_cron(cron: str) -> None:
             f"the cron expression {cron!r} has {len(words)} fields; it takes five (minute, hour, day of the month, "
             "month, day of the week), such as '0 7 * * 1-5', or @hourly, @daily, @weekly, @monthly, @yearly"
         )
-    if not (cron.startswith("@") or words[2].startswith("*") or words[4].startswith("*")):
+    if not (cron.startswith("@") or words[2][0] in "*?" or words[4][0] in "*?"):
         raise InputRejected(
             f"the cron expression {cron!r} names days of the month and of the week: cron takes a day that is either, "
             "the server only one that is both; write an expression for each, with * for the other"
