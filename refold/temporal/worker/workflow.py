@@ -176,6 +176,8 @@ class SkillWorkflow(TaskHandlers):
                     await workflow.wait_condition(lambda: not self._comes())
                 if self._error is not None:
                     break
+                if not self._over.done():
+                    continue
                 if finished(self._now):
                     await self._report_end()
                     break
@@ -311,6 +313,9 @@ class SkillWorkflow(TaskHandlers):
             over = draining and self._short.none and next(self._held_by(want.values()), None) is None
         if over and not self._over.done():
             self._over.set_result(None)
+        elif not over and self._over.done():
+            # Something else came before `_run` went on. What it began, such as a report, may not be left behind.
+            self._over = asyncio.get_running_loop().create_future()
 
     def _stop(self, want: Want, future: asyncio.Future[Any]) -> None:
         future.cancel()

@@ -123,6 +123,25 @@ class WholeOfSealsItself:
         return ctx.complete((await ctx.skill("asking", SealsItself, content)).text)
 
 
+@flow_skill(id="asks_both")
+class AsksBoth:
+    """Asks twice, with nothing between."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        first = await ctx.ask("first", f"{content.text}?")
+        return ctx.complete(f"{first.text}, {(await ctx.ask('second', 'And then?')).text}")
+
+
+@flow_skill(id="whole_of_asks_both")
+class WholeOfAsksBoth:
+    """Lets another skill ask."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("asking", AsksBoth, content)).text)
+
+
 PaysWorkflow = workflow_for(Pays)
 PassesWorkflow = workflow_for(Passes)
 WholeWorkflow = workflow_for(Whole)
@@ -130,3 +149,5 @@ AsksTwiceWorkflow = workflow_for(AsksTwice)
 AsksTwiceByContractWorkflow = workflow_for(AsksTwiceByContract)
 WholeOfSealsItselfWorkflow = workflow_for(WholeOfSealsItself)
 SealsItselfWorkflow = workflow_for(SealsItself)
+AsksBothWorkflow = workflow_for(AsksBoth)
+WholeOfAsksBothWorkflow = workflow_for(WholeOfAsksBoth)

@@ -246,6 +246,31 @@ async def test_a_pause_of_a_part_seals_both(engine: TemporalEngine) -> None:
         assert len(await histories_of(engine, id)) == 3
 
 
+async def test_a_part_that_is_answered_as_it_is_sealed(client: Client, values: Folder) -> None:
+    """
+    What the part asks next reaches the whole task, though the seal and the answer come with one workflow task.
+    """
+    queue = "seals an answered part"
+    engine = TemporalEngine(client, queue, patience=PATIENT)
+    plugin = RefoldPlugin([sealed_skills], TOOLS, storage=values)
+    async with make_worker(client, plugin, task_queue=queue):
+        task_id = await begun(engine, "whole_of_asks_both", "Tea")
+    part = client.get_workflow_handle(f"{task_id}/1.1")
+    sealing = asyncio.ensure_future(part.execute_update("seal"))
+    while not (await part.describe()).raw_description.HasField("pending_workflow_task"):
+        await a_moment()
+    answering = asyncio.ensure_future(part.execute_update("message", "green"))
+    await a_moment()
+
+    async with make_worker(client, plugin, task_queue=queue):
+        await asyncio.gather(sealing, answering)
+        while [wait.slot for wait in (await engine.look(task_id)).waiting_for] != ["second"]:
+            await a_moment()
+        await engine.send(task_id, text("cake"))
+        assert (await settled(engine, task_id)).messages[-1].text == "green, cake"
+    await replay_all(client, plugin, queue)
+
+
 async def histories_of(engine: TemporalEngine, task_id: str) -> list[WorkflowHistory]:
     """The histories of a task that has ended, oldest run first."""
     found: list[WorkflowHistory] = []
