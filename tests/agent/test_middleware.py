@@ -431,7 +431,8 @@ async def test_equal_calls_at_once_are_made_once() -> None:
         command = CallTool(id="price", name="price", args={"item": "tea"})
         turn = ActivityTurn(command=command, task_id=task_id, invocation_id="T/1.1", attempt=1)
         found = await cache.around(turn, perform)
-        return [found.append(task_id), *found][1:]
+        found.append(task_id)
+        return found
 
     found = await asyncio.gather(*(ask(task_id) for task_id in "ABCD"), return_exceptions=True)
 

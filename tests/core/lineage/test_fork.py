@@ -301,7 +301,7 @@ def test_today_s_code_may_end_earlier() -> None:
         bought().forked(3, author=skill(declines))
 
 
-def test_today_s_code_may_take_another_way() -> None:
+def test_code_that_takes_another_way_makes_no_branch() -> None:
     """
     Code that no longer takes what the task has heard would charge again: the error says so, and no branch is made.
     """
