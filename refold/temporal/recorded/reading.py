@@ -118,7 +118,8 @@ class Reader(Protocol):
         """The words of a run."""
 
     def completed(self, run: Run, started: int) -> Future[bool]:
-        """Whether history shows that this worker has completed the workflow task that this event started."""
+        """Whether history shows that this worker has completed the workflow task that this event started; or has no
+        event of that number, since the server has dropped a workflow task that brought nothing but refused updates."""
 
     def done(self, run: Run, difference: Difference | None) -> None:
         """Told once a run was compared, with what was found; what was read is not needed any more."""
@@ -244,7 +245,8 @@ class FromServer:
             for event in answer.history.events:
                 if event.event_id <= started + 1:
                     completed = event.workflow_task_completed_event_attributes
-                    return event.event_id == started + 1 and completed.identity == self._identity
+                    dropped = event.event_id < started
+                    return dropped or (event.event_id == started + 1 and completed.identity == self._identity)
             if not answer.next_page_token:
                 return False
             request.next_page_token = answer.next_page_token

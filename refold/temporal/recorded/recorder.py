@@ -86,7 +86,7 @@ class Recorder:
         self._marked = 0  # how many entries have a mark
         self._comparison: Comparison | None = None
         self._difference: Difference | None = None
-        self._over = False  # the workflow task that the load ended with: it was completed before
+        self._over = 0  # the event that started the workflow task that the load ended with, if it was completed before
 
     def activate(self, act: WorkflowActivation, *, asked: bool) -> WorkflowActivationCompletion:
         """Activate the workflow.
@@ -103,7 +103,7 @@ class Recorder:
         if self._comparison is not None:
             try:
                 turns = self._comparison.turns(act.history_length, len(act.jobs), until, replaying=not live)
-                self._over = turns.upto > act.history_length
+                self._over = act.history_length if turns.upto > act.history_length else 0
                 if live:
                     self._compare(self._comparison, until)
             except NotReadYet:
@@ -126,8 +126,8 @@ class Recorder:
 
     def completed(self, started: int) -> bool:
         """Whether history shows, within `PATIENCE_S`, that the workflow task that began with event `started` was
-        completed by this worker, after it loaded the task."""
-        if self._reader is None or self._over:
+        completed by this worker, after it loaded the task; or that it brought nothing, and was dropped."""
+        if self._reader is None or started == self._over:
             return False
         try:
             return awaited(self._reader.completed(self._run, started), monotonic() + PATIENCE_S)

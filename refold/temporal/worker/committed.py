@@ -9,11 +9,13 @@ Such a query is refused here (`asked` asks again). Core then forgets the run, an
 replay will. An activation does not say what it is part of; these are told apart as follows:
 
 1. A workflow task brings its own time and the size of the history. Events that come with neither are ahead of one.
-2. Where the workflow tasks before it had nothing for the workflow, their time and size were never seen. So where a run
-   was loaded and took events, and a query comes next, the worker reads the history. Its length is then the number of
-   the event that started the workflow task. The query is answered if the next event says that this worker completed
-   it, and was not there yet when the run was loaded: another load may take the same events ahead of the workflow task.
-   Workers are told apart by their identity, so no two may be given the same one.
+2. Events with a time of their own may be ahead, too: of a workflow task that the server has started, and that another
+   worker has, or that waits in core behind the query. What the workflow asked for then would be lost. So where a run
+   took events, and a query comes next, the worker reads the history. Its length is then the number of the event that
+   started the workflow task. The query is answered if the next event says that this worker completed it, and was not
+   there yet when the run was loaded: another load may take the same events ahead of the workflow task. It is answered,
+   too, if history has no event of that number: the server drops a workflow task that brought nothing but refused
+   updates. Workers are told apart by their identity, so no two may be given the same one.
 
 A query that came along with a workflow task is refused, too, where the workflow failed to take what the task brought.
 Core reports only the first failed attempt. It would complete a later attempt with the answer to the query alone:
@@ -112,8 +114,7 @@ class Committed:
                 self._recorder = _recorder(activate, joined, det, reader, fails, payload)
         self._length = 0
         self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
-        self._loading = False
-        self._unsure = False
+        self._unsure = False  # whether a workflow task has brought what came last
         self._failed = ""  # why it failed to take what came
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
@@ -143,9 +144,8 @@ class Committed:
             self._unsure = unsure and not (self._recorder and self._recorder.completed(act.history_length))
             return self._unsure
         if act.is_replaying:
-            self._loading = True
             return False
-        self._unsure, self._loading = self._loading or (self._unsure and not new), False
+        self._unsure = True
         return more and not new
 
     def __getattr__(self, name: str) -> Any:

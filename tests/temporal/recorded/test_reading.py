@@ -62,7 +62,8 @@ async def test_a_history_that_could_not_be_read_is_read_again(
 
 async def test_who_completed_a_workflow_task_stands_in_the_history(engine: TemporalEngine, client: Client) -> None:
     """
-    A worker has completed it only under its own identity, and only the one that the event started.
+    A worker has completed it only under its own identity, and only the one that the event started. One that history
+    does not have was dropped.
     """
     view = await engine.start("talk", Content.from_text("hello"))
     await settled(engine, view.task_id)
@@ -82,3 +83,7 @@ async def test_who_completed_a_workflow_task_stands_in_the_history(engine: Tempo
             reader.attach()
             assert await asyncio.wrap_future(reader.completed(run, started)) is expected
     assert done
+    reader, newest = FromServer(client, "any"), events[-1].event_id
+    reader.attach()
+    for started, dropped in [(newest, False), (newest + 1, True)]:
+        assert await asyncio.wrap_future(reader.completed(run, started)) is dropped

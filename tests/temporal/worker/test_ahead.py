@@ -48,3 +48,21 @@ async def test_a_query_after_a_load_is_answered_if_the_load_ended_with_its_own_w
     assert asked.failed.failure.message == ("" if answered else ASK_AGAIN)
     if answered:
         assert asked.successful.commands[0].respond_to_query.HasField("succeeded")
+
+
+@pytest.mark.parametrize("completed", [True, False])
+async def test_a_query_after_a_workflow_task_is_answered_once_that_is_in_history(completed: bool) -> None:
+    """
+    A worker that has the task in its cache may be given a query before the workflow task that the server has started:
+    core takes that task's events for the query, and what the task asks for then is lost.
+    """
+    reader = Readings(Written((), ()), 0)
+    reader.is_completed.set_result(completed)
+    run = Activated(skills.GatedWorkflow, "t", reader=reader)
+    run.activated(3, run.initialized(TaskStart(message=UserMessage(content=text("go"))).model_dump(mode="json")))
+    assert not run.activated(STARTED, signaled("message", "one")).HasField("failed")
+
+    asked = run.activated(STARTED, queried("status"), replaying=True)
+
+    assert asked.HasField("failed") is not completed
+    assert run.activated(STARTED, queried("status"), replaying=True).HasField("failed") is not completed
