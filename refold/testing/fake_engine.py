@@ -86,7 +86,6 @@ from refold.testing.play import EVENT_LIMIT, START
 
 NO_WORKER = "no worker answers; start one with `refold worker`"
 
-
 _MORE = "; if it is no loop, give FakeEngine(limit=) a larger number"
 
 

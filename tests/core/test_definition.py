@@ -807,6 +807,6 @@ def test_what_is_no_id_no_class_and_no_step_is_found() -> None:
     assert problem(lambda: flow_skill(id="odd")(begin)) == (  # type: ignore[type-var]
         "it is no class; functions become a skill by `table`"
     )
-    assert problem(lambda: tool(effect="read_only", timeout_s="10")(look_up)).startswith(  # type: ignore[arg-type]
+    assert problem(lambda: tool(effect="read_only", timeout_s="10")(look_up)).startswith(  # type: ignore[arg-type]  # a mistake
         "timeout_s='10' must be a number of seconds"
     )

@@ -70,12 +70,12 @@ SLIPS: dict[str, Callable[[Ctx], Any]] = {
     "command 'a' (str): prompt: Input should be a valid string": lambda ctx: ctx.llm("a", 3),  # type: ignore[call-overload]
     "command 3 (int): id: Input should be a valid string": lambda ctx: ctx.sleep(1, id=3),  # type: ignore[arg-type]
     "a turn must be text or Content, not 3": lambda ctx: ctx.chat("a", [3]),  # type: ignore[list-item]
-    "a turn must be text or Content, not None": lambda ctx: ctx.chat("a", None),  # type: ignore[arg-type]
-    "a turn must be text or Content, not {'text': 'hi'} (dict)": lambda ctx: ctx.chat("a", {"text": "hi"}),  # type: ignore[arg-type]
+    "a turn must be text or Content, not None": lambda ctx: ctx.chat("a", None),  # type: ignore[arg-type]  # a mistake
+    "a turn must be text or Content, not {'text': 'hi'} (dict)": lambda ctx: ctx.chat("a", {"text": "hi"}),  # type: ignore[arg-type]  # a mistake
     "tools='look' (str): they are a list; write tools=[...]": lambda ctx: ctx.chat("a", "hi", tools="look"),
-    "(set): they are a list; write tools=[...]": lambda ctx: ctx.chat("a", "hi", tools={"look"}),  # type: ignore[arg-type]
+    "(set): they are a list; write tools=[...]": lambda ctx: ctx.chat("a", "hi", tools={"look"}),  # type: ignore[arg-type]  # a mistake
     "editable: Input should be a valid tuple": lambda ctx: ctx.approve("a", "?", show={"to": "x"}, editable="to"),
-    "arguments of the tool 'pay' are given by name, `name=value`, not 3 (int)": lambda ctx: ctx.tool("pay", 3),  # type: ignore[call-overload]
+    "arguments of the tool 'pay' are given by name, `name=value`, not 3 (int)": lambda ctx: ctx.tool("pay", 3),  # type: ignore[call-overload]  # a mistake
     "Notify is the task's own": lambda ctx: ctx.goto("begin").cmd(
         Notify(id="n", gate="g", message=Content.from_text("?"))
     ),

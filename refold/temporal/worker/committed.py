@@ -114,7 +114,7 @@ class Committed:
                 self._recorder = _recorder(activate, joined, det, reader, fails, payload)
         self._length = 0
         self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
-        self._unsure = False  # whether a workflow task has brought what came last
+        self._unsure = False  # whether what came last may be ahead of its workflow task
         self._failed = ""  # why it failed to take what came
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:

@@ -312,7 +312,7 @@ def _child(
             task_queue=queue,
             search_attributes=shown,
             # The server would cancel a part also where its task continues in a new run. A task that ends cancels its
-            # parts itself, and waits until the server has sent that on; they end as canceled with their journals.
+            # parts itself, and waits until they have ended: as canceled, with their journals.
             parent_close_policy=_CLOSE.ABANDON if is_part else _CLOSE.REQUEST_CANCEL,
             cancellation_type=_CANCEL.WAIT_CANCELLATION_REQUESTED if is_part else _CANCEL.WAIT_CANCELLATION_COMPLETED,
             static_summary=f"{name}, for {workflow.info().workflow_id}",
