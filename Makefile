@@ -2,7 +2,7 @@
 #   make demo    set up, then run the main job on the embedded Temporal server
 #   make test    set up, then linters, type checkers and every test but the long sweeps
 # and for the day's work:
-#   make quick   linters and the tests that need no server
+#   make quick   linters and the tests that need no server and are not slow
 #   make sweep   the long fault sweeps
 #   make faults  everything that can die dies at random under 200 tasks; SEED=7 chooses what
 #   make bench   what refold costs against a hand-written workflow; `python -m bench a2a`: its gateway; `page`: the page;
@@ -80,7 +80,7 @@ demo: $(STAMP)
 
 # Types are checked beside the tests, and what was found is said after them.
 test: SELECTED := -m "not sweep"
-quick: SELECTED := -m "not server and not fault and not sweep"
+quick: SELECTED := -m "not server and not fault and not slow and not sweep"
 test quick: lint $(JAVASCRIPT) $(PROMETHEUS) $(CHROMIUM)
 	@types=$$(mktemp); { $(TYPES); } >$$types 2>&1 & checking=$$!; \
 	  trap "kill $$checking 2>/dev/null; exit 130" INT TERM; \

@@ -563,6 +563,7 @@ async def fails(ctx: Ctx) -> None:
     raise KeyError("draft")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("collected")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # awaits in `finally` of what is dropped
 @pytest.mark.parametrize("place", PLACES)

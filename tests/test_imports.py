@@ -462,6 +462,7 @@ def installed_with(requirements: list[str]) -> set[str]:
     return {name for name, _ in found}
 
 
+@pytest.mark.slow
 def test_refold_without_extras_is_whole() -> None:
     """
     With the dependencies alone, every module can be imported but those that an extra is for: the command line, engines

@@ -96,6 +96,7 @@ async def test_a_call_that_does_not_end_in_time_is_told(fake: FakeEngine, caplog
     assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
 
 
+@pytest.mark.slow
 async def test_a_stream_that_nobody_reads_ends(fake: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
     """
     The gateway does not wait for a client that takes nothing.

@@ -240,6 +240,7 @@ async def is_told(call: Call) -> None:
 ANY_SPEED: Any = {"suppress_health_check": list(HealthCheck)}
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, **ANY_SPEED)
 @given(call=wrong_rpc() | wrong_rest())
 async def test_a_wrong_call_is_told_what_is_wrong_with_it(call: Call) -> None:

@@ -15,6 +15,8 @@ from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import Calls, free_socket, said, serving
 
+pytestmark = pytest.mark.slow
+
 
 def nested(levels: int, *, lists: bool = False) -> Any:
     """Data of so many levels: objects, or lists."""

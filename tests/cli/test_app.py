@@ -95,6 +95,7 @@ def test_a_port_that_is_none_is_refused(refold: Shell) -> None:
     assert "'--port'" in refold("dev", "--port", "99999").err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_error(closed: str) -> None:
     """
@@ -109,6 +110,7 @@ def test_closed_streams_are_no_error(closed: str) -> None:
 PRINTING = [["--version"], ["--help"], ["graph", "hello"], ["graph", "hello", "--json"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", PRINTING, ids=" ".join)
 def test_output_that_nobody_reads_any_more_is_no_failed_task(words: list[str]) -> None:
     """
@@ -137,6 +139,7 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped() -> None:
     assert json.loads(error.stderr)["message"].startswith("no skill 'caf\u00e9 \U0001f375'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", PRINTING, ids=" ".join)
 def test_output_that_cannot_be_written_is_an_error_of_one_line(words: list[str]) -> None:
     """

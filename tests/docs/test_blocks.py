@@ -40,6 +40,7 @@ def run() -> Iterator[Callable[[str, Path], None]]:
         told.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", with_python(), ids=lambda page: page.name)
 def test_what_a_page_shows_runs(run: Callable[[str, Path], None], page: Path, tmp_path: Path) -> None:
     """

@@ -55,6 +55,7 @@ def run(script: str, *args: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
@@ -78,6 +79,7 @@ def test_a_module_stays_light(module: str, unwanted: set[str]) -> None:
     assert unwanted & set(loaded) == set()
 
 
+@pytest.mark.slow
 def test_the_first_model_calls_wait_for_what_they_need() -> None:
     """
     Two calls that come while the model libraries still load are both answered.

@@ -374,6 +374,7 @@ async def test_a_call_that_is_canceled_while_it_asks_whether_it_is_wanted_never_
     assert (receipt and receipt.state) == (ReceiptState.RELEASED if effect == "at_most_once" else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effect", ["idempotent", "at_most_once"])
 async def test_the_time_limit_begins_with_the_tool(effect: str) -> None:
     """

@@ -637,6 +637,7 @@ class Talks:
         return ctx.goto("begin")
 
 
+@pytest.mark.slow
 def test_a_long_journal_streams() -> None:
     """
     20,000 entries are written and verified in time that grows with their number.

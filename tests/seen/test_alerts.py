@@ -109,6 +109,7 @@ def _test(name: str, alert: str, series: dict[str, str], fires: int, at_s: int =
     }
 
 
+@pytest.mark.slow
 def test_each_fires_over_its_threshold_and_not_under_it(tmp_path: Path) -> None:
     """
     Said by Prometheus' own tool, for each alert of the file.

@@ -490,6 +490,7 @@ def test_every_option_of_a_call_is_no_argument_of_its_tool(folder: Path, checked
     assert checked().found == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
 def test_each_mistake_is_found_alone_and_where_it_is(wrong: Wrong, folder: Path, checked: Check) -> None:
     """

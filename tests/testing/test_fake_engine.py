@@ -179,6 +179,7 @@ async def test_a_timer_rings_once_there_is_a_worker() -> None:
     assert (await engine.look("T")).messages[-1].text == "Up at 00:01:00."
 
 
+@pytest.mark.slow
 async def test_much_to_do_is_no_loop() -> None:
     """
     A day of looking each minute, hundreds of tasks that begin at once, and hundreds of parts of one task.
@@ -218,6 +219,7 @@ async def test_much_to_do_at_once_is_given_a_larger_limit() -> None:
     assert (await engine.start("counts", TEXT("go"))).messages[-1].text == "600"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("skill", "said", "found"),
     [

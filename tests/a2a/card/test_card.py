@@ -228,6 +228,7 @@ async def test_a_card_that_is_known_is_not_sent_again(gateway: Calls) -> None:
     assert (again.status_code, again.content) == (304, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "algorithm"),
     [

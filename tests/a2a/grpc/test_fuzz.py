@@ -194,6 +194,7 @@ async def is_told(target: Target, method: str, request: Any, drawn: st.DataObjec
     assert target.tasks["THEIRS"] not in target.hooks.by_task
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, **ANY_SPEED)
 @given(call=calls, drawn=st.data())
 async def test_a_wrong_call_is_told_what_is_wrong_with_it(

@@ -234,6 +234,7 @@ a_send = st.tuples(
 deletion of the last task's webhook."""
 
 
+@pytest.mark.slow
 @given(st.lists(a_send, max_size=10))
 async def test_only_a_message_that_is_taken_changes_a_webhook(sends: list[Any]) -> None:
     """

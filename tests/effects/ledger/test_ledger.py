@@ -250,6 +250,7 @@ def test_a_worker_that_was_killed(ledger_file: Path, clock: Clock) -> None:
     assert isinstance(begin(other), OutcomeUnknown)
 
 
+@pytest.mark.slow
 def test_workers_that_start_together_share_a_new_file(ledger_file: Path, tmp_path: Path) -> None:
     """
     None of them finds it locked by another that sets it up.
@@ -265,6 +266,7 @@ def test_workers_that_start_together_share_a_new_file(ledger_file: Path, tmp_pat
     assert [process.communicate(timeout=100)[0] for process in processes] == ["done\n"] * 3
 
 
+@pytest.mark.slow
 def test_processes_with_one_file(ledger_file: Path, tmp_path: Path) -> None:
     """
     Three workers want the same 20 effects at the same moment: each takes place once.

@@ -37,6 +37,8 @@ from tests.effects.conftest import failure_in, name_of
 from tests.services import mcp_server
 from tests.services.serving import Serving
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 

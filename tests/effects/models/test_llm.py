@@ -195,6 +195,7 @@ async def test_a_second_misfit_is_final(bench: Bench, openai: OpenAIServer, said
     assert "Perhaps" not in failure.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("trouble", "kind", "type", "wait"),

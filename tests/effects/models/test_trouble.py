@@ -365,6 +365,7 @@ async def test_a_file_whose_host_is_unknown(bench: Bench, openai: OpenAIServer) 
     assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "dns")
 
 
+@pytest.mark.slow
 async def test_a_limit_to_the_first_token(bench: Bench, openai: OpenAIServer) -> None:
     """
     A model that is silent is asked later; one that has begun may take its time.

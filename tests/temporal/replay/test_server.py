@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
 from temporalio.client import Client, WorkflowHistory
 
 from refold import Content
@@ -137,6 +138,7 @@ async def test_an_unknown_task(server: DevServer, values: Folder) -> None:
     assert "no-such-task" in err.decode()
 
 
+@pytest.mark.slow
 async def test_control_c(tmp_path: Path) -> None:
     """
     Stops in the middle, with exit code 130 and without a traceback.

@@ -14,6 +14,8 @@ from refold.temporal.worker.workflow import SkillWorkflow
 from tests.temporal.replay.changed import each, recorded
 from workflows import hello
 
+pytestmark = pytest.mark.slow
+
 STALL_S = 2.3
 """Longer than the SDK waits for an activation."""
 

@@ -297,6 +297,7 @@ async def test_an_interrupted_check_leaves_no_open_task(engine: TemporalEngine) 
             await a_moment()
 
 
+@pytest.mark.slow
 async def test_a_schedule_outlives_its_server(tmp_path: Path) -> None:
     """
     With its tasks; what is due goes on, and a task that no worker has taken is listed, too.

@@ -56,6 +56,7 @@ def test_prometheus_finds_them() -> None:
     assert 'refold_state_seconds_bucket{skill="shop",state="running",le="300"} 1\n' in told
 
 
+@pytest.mark.slow
 def test_a_collector_gets_them() -> None:
     """
     Over HTTP, as OpenTelemetry has it, with the headers that its own setting names.
