@@ -16,8 +16,8 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.testing import Coverage, FakeEngine, cancel, coverage, play, reply
 from tests.core.byhand import ByHand, busy, unknown
-from tests.core.test_laws import Juggles
 from tests.records import tapes
+from tests.records.skills import Juggles
 from workflows.hello import Hello
 
 SHIPPED = ["careful_desk", "forty_steps", "hello", "order_desk", "planner", "react", "refund",

@@ -43,7 +43,8 @@ from refold.testing import histories
 from refold.testing.play import START
 from refold.testing.strategies import OWNER, Happening
 from tests.core.byhand import ByHand, busy, refused, unknown
-from tests.core.test_laws import Gated, GatedReducer, take
+from tests.core.test_laws import StubbornReducer
+from tests.records.skills import Gated, take
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
 
@@ -1327,7 +1328,7 @@ def test_what_would_end_again_at_once_does_not_recover() -> None:
         task.recovered()
 
 
-@pytest.mark.parametrize("author", [Gated, GatedReducer])
+@pytest.mark.parametrize("author", [Gated, StubbornReducer])
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_failed_recovers_or_says_why_not(author: Any, data: st.DataObject) -> None:
