@@ -16,31 +16,22 @@ EngineError               what runs the tasks cannot do as asked
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, Protocol, TypeAlias
 
-from pydantic import JsonValue, ValidationError
-from pydantic_core import to_json
+from pydantic import JsonValue
 
-from refold.core.commands import AskUser
-from refold.core.content import Artifact, Content, Message, Part
-from refold.core.errors import InputRejected, RefoldError
-from refold.core.events import Early, Event, UserMessage
+from refold.core.content import Artifact, Content, Part
+from refold.core.errors import RefoldError
+from refold.core.events import Early
 from refold.core.fold.journal import Entry
-from refold.core.fold.snapshot import Fork, Pending, Snapshot
-from refold.core.gates import DecisionMade
+from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import Status, TaskState
-from refold.core.schema import fields_of, problems, type_name
 from refold.core.values import Deferred, Value, lean, shortened
-from refold.core.waits import Unresolved, Wait
+from refold.core.waits import Unresolved
 from refold.cost import Cost
 from refold.record import Explanation, TaskRecord
-
-T = TypeVar("T")
-_TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=,-]{0,199}")
 
 
 class EngineError(RefoldError):
@@ -781,222 +772,3 @@ class Engine(Protocol):
             InputRejected: There is no such entry.
         """
         ...
-
-
-def check_task_id(id: str) -> str:
-    """An id that somebody gives to a new task. It stands in addresses, file names and commands as it is.
-
-    Raises:
-        InputRejected: It is none.
-    """
-    if _TASK_ID.fullmatch(id):
-        return id
-    raise InputRejected(
-        f"a task id has 1 to 200 letters, digits and . _ - : @ + = , and begins with a letter or digit; got "
-        f"{shortened(id, 200)!r}"
-    )
-
-
-LONGEST_DELAY = timedelta(days=3653)
-
-
-def check_later(hold: bool, start_delay: timedelta | None) -> None:
-    """What a new task is to wait for before it begins.
-
-    Raises:
-        InputRejected: The delay is out of bounds, or is given with `hold`.
-    """
-    if start_delay is None:
-        return
-    if hold:
-        raise InputRejected("a task is held, or begins after a delay; give one of hold and start_delay")
-    if not timedelta(0) < start_delay <= LONGEST_DELAY:
-        raise InputRejected(f"a start is delayed by more than 0 and at most 10 years; got {start_delay}")
-
-
-def not_begun(task_id: str | None, begins_at: datetime | None) -> str:
-    """What a task says that was started with `hold` or `start_delay`, until it begins.
-
-    Args:
-        task_id: Its id; None if it cannot be released.
-        begins_at: When it begins; None if it is held.
-    """
-    when = "it is held" if begins_at is None else f"it begins at {begins_at:%Y-%m-%d %H:%M:%S} UTC"
-    return when if task_id is None else f"{when}; `refold release {shlex.quote(task_id)}` begins it now"
-
-
-def with_first(snapshot: Snapshot, first: Event | None) -> Snapshot:
-    """A task that has not begun, as it is shown: with the message that it will begin with."""
-    if not isinstance(first, UserMessage):
-        return snapshot
-    said = Message(role="user", content=first.content, seq=snapshot.seq + 1, id=first.message_id)
-    return snapshot.changed({"messages": (*snapshot.messages, said)})
-
-
-def checked(make: Callable[..., T], **fields: Any) -> T:
-    """What `make` makes of fields that somebody outside has given.
-
-    Raises:
-        InputRejected: They do not fit; the message names each.
-    """
-    try:
-        return make(**fields)
-    except ValidationError as error:
-        raise InputRejected(problems(error)) from None
-
-
-def decision_of(
-    said: Decision, gate: str, shown: str, *, approver: str, vouched_by: str | None, said_at: datetime | None = None
-) -> DecisionMade:
-    """A decision as the task takes it.
-
-    Args:
-        said: What the approver decides.
-        gate: The gate's id.
-        shown: The digest of what the gate shows now, for an approver who names none.
-        approver: Who decides.
-        vouched_by: Who vouches for the approver.
-        said_at: When, for a decision that does not say so.
-
-    Raises:
-        InputRejected: A field does not fit.
-    """
-    return checked(
-        DecisionMade,
-        gate=gate,
-        digest=shown if said.digest is None else said.digest,
-        decision="approved" if said.approved else "denied",
-        approver=approver,
-        asserted_by=vouched_by,
-        comment=said.comment,
-        changes=said.changes,
-        said_at=said.said_at or said_at,
-    )
-
-
-def holder_of(task_id: str, gates: Sequence[str], asked_by: Mapping[str, str]) -> str:
-    """The task that takes decisions at these gates: a part's gates are decided at the part.
-
-    Args:
-        task_id: The task that was named.
-        gates: The gates' ids.
-        asked_by: The task that asks, for each gate that is open.
-
-    Raises:
-        InputRejected: There is no gate, or several tasks would have to take the decisions.
-    """
-    if not gates:
-        raise InputRejected("there is no decision to take: name at least one gate")
-    holders = sorted({asked_by[gate] for gate in gates if gate in asked_by})
-    if len(holders) > 1:
-        listed = ", ".join(map(repr, holders))
-        raise InputRejected(
-            f"none of the {len(gates)} decisions was taken: {listed} ask at these gates, and each task takes its own "
-            "decisions; decide at one task at a time"
-        )
-    return holders[0] if holders else task_id
-
-
-def not_over(task_id: str) -> InputRejected:
-    """The reason for refusing to recover a task that still compensates, or takes late grants."""
-    return InputRejected(
-        f"task {task_id!r} has ended and is not over: it takes late grants for some minutes, or undoes its "
-        "effects; `refold show` says which. Recover it after that"
-    )
-
-
-def recovered_before(task_id: str, other: str, status: Status) -> InputRejected:
-    """The reason for refusing to recover a task that another task recovers already."""
-    return InputRejected(
-        f"task {task_id!r} was recovered before: {other!r} goes on for it ({status}), and a second one would make "
-        "the same effects again; should that one fail, recover it"
-    )
-
-
-def view_of(snapshot: Snapshot, note: str = "") -> TaskView:
-    """The view of a snapshot."""
-    return TaskView(
-        task_id=snapshot.task_id,
-        skill=snapshot.skill,
-        status=snapshot.status,
-        lifecycle=snapshot.lifecycle,
-        reason=snapshot.reason,
-        messages=tuple(_message(message) for message in snapshot.messages),
-        artifacts=tuple(_artifact(artifact) for artifact in snapshot.artifacts),
-        pending=tuple(_pending(pending) for pending in snapshot.pending.values()),
-        waiting_for=(
-            *(_wait(wait) for wait in snapshot.waits),
-            *(_wait(wait, wait.asked_by) for pending in snapshot.pending.values() for wait in pending.asks),
-        ),
-        unresolved=snapshot.unresolved,
-        seq=snapshot.seq,
-        updated_at=snapshot.at,
-        progress=snapshot.progress,
-        refused=snapshot.refused,
-        late=None if snapshot.late is None else snapshot.late.approver,
-        recovered_from=snapshot.recovered_from,
-        forked_from=_fork(snapshot.fork),
-        note=note,
-    )
-
-
-def _fork(fork: Fork | None) -> ForkView | None:
-    return None if fork is None else ForkView(task_id=fork.task_id, seq=fork.seq, live=fork.live)
-
-
-def _message(message: Message) -> MessageView:
-    return MessageView(role=message.role, text=_text(message.content))
-
-
-def _text(content: Content) -> str:
-    """A content in words: its text, else its data as JSON, else the files in it."""
-    if content.text:
-        return content.text
-    if content.has_data:
-        return to_json(content.data).decode()
-    return ", ".join(part.filename or part.url or "a file" for part in content.parts if part.text is None)
-
-
-def _artifact(artifact: Artifact) -> ArtifactView:
-    only = artifact.parts[0] if len(artifact.parts) == 1 else Part(text="")
-    simple = len(artifact.parts) == 1 and only.raw is None and only.media_type is None and only.filename is None
-    if simple:
-        return ArtifactView(name=artifact.name, text=only.text, data=only.data, url=only.url)
-    return ArtifactView(name=artifact.name, text=artifact.text or None, parts=artifact.parts)
-
-
-def _pending(pending: Pending) -> PendingView:
-    command = pending.command
-    return PendingView(
-        invocation_id=pending.invocation_id,
-        command=f"{command.kind} {command.subject}",
-        attempt=pending.attempt,
-        failure=pending.failure or None,
-        due_at=pending.due_at,
-        blocked=pending.blocked,
-        queue=getattr(command, "queue", None),
-        held=not pending.started and not pending.blocked and pending.due_at is None,
-        until=pending.until,
-    )
-
-
-def _wait(wait: Wait, part: str | None = None) -> WaitView:
-    ask = wait.ask
-    said: dict[str, Any] = {"slot": wait.slot, "message": ask.message.text, "gate": wait.gate, "asked_by": part}
-    if isinstance(ask, AskUser):
-        if ask.expect is not None:
-            said |= {"expects": type_name(ask.expect), "fields": fields_of(ask.expect)}
-        if ask.callback is not None:
-            said |= {"callback": ask.callback.digest, "since": wait.since, "timeout_at": wait.timeout_at}
-        return WaitView(**said)
-    return WaitView(
-        **said,
-        gate_kind=ask.policy.kind.value,
-        digest=ask.digest,
-        show=ask.show,
-        editable=ask.editable,
-        approvers=ask.policy.approvers,
-        needed=ask.policy.needed,
-        granted_by=tuple(grant.approver for grant in wait.grants),
-        timeout_at=wait.timeout_at,
-    )

@@ -48,7 +48,6 @@ from refold.core.lifecycle import Ending, TaskState
 from refold.core.lineage.ids import own_id
 from refold.core.retry_policy import Failure
 from refold.core.waits import Unresolved, Wait
-from refold.deciding.together import refused
 from refold.engine import (
     Build,
     Decision,
@@ -65,17 +64,11 @@ from refold.engine import (
     TaskView,
     Tokens,
     UnknownSkill,
-    check_later,
-    check_task_id,
-    checked,
-    decision_of,
-    holder_of,
-    not_begun,
-    not_over,
-    recovered_before,
-    view_of,
-    with_first,
 )
+from refold.engines.decisions import decision_of, holder_of
+from refold.engines.refusals import check_later, check_task_id, checked, not_over, recovered_before
+from refold.engines.together import refused
+from refold.engines.view import not_begun, view_of, with_first
 from refold.lineage.fork import fork
 from refold.lineage.recover import recover
 from refold.record import Explanation, TaskRecord, explain, record_of

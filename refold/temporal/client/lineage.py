@@ -14,7 +14,8 @@ from refold.core.errors import InputRejected
 from refold.core.events import SkillResult
 from refold.core.lifecycle import TaskState, derive_status
 from refold.core.lineage.ids import place
-from refold.engine import OffspringView, TaskNotFound, not_over, recovered_before
+from refold.engine import OffspringView, TaskNotFound
+from refold.engines.refusals import not_over, recovered_before
 from refold.lineage.fork import unforkable
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection

@@ -25,7 +25,8 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, TaskState
 from refold.divergence import DIFFERS
-from refold.engine import CodeChanged, Decision, NoWorker, TaskNotFound, TaskView, WaitView, decision_of, holder_of
+from refold.engine import CodeChanged, Decision, NoWorker, TaskNotFound, TaskView, WaitView
+from refold.engines.decisions import decision_of, holder_of
 from refold.temporal.client import views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
 from refold.temporal.client.errors import in_failed_state, of_task, server_refused, unwritable, why_silent

@@ -40,7 +40,8 @@ from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.events import UserMessage
 from refold.core.values import shortened
-from refold.engine import EngineError, Listed, ScheduleNotFound, ScheduleView, checked
+from refold.engine import EngineError, Listed, ScheduleNotFound, ScheduleView
+from refold.engines.refusals import checked
 from refold.temporal.client import search, starting, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals, server_refused, unwritable

@@ -22,9 +22,10 @@ from refold.core.fold.snapshot import Pending, Receipt, Snapshot
 from refold.core.fold.wanted import finished
 from refold.core.gates import DecisionMade
 from refold.core.values import REFUSAL_CHARS, shortened
-from refold.deciding.together import Refused, refused
 from refold.divergence import Difference, opened_as, shown_as
-from refold.engine import TaskView, not_begun, view_of, with_first
+from refold.engine import TaskView
+from refold.engines.together import Refused, refused
+from refold.engines.view import not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
 from refold.seen.entries import why_refused
 from refold.temporal.data import signing

@@ -27,8 +27,8 @@ from refold.engine import (
     StorageError,
     TaskNotFound,
     TaskView,
-    checked,
 )
+from refold.engines.refusals import checked
 from refold.record import TaskRecord
 from refold.web.page.forms import changes, fields_for, fields_of_value, filled
 from refold.web.page.frame import Call, Handler, Refused, again_later, task_path, written

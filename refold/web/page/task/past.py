@@ -19,7 +19,9 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import digest_of
 from refold.core.lifecycle import TaskState
 from refold.differences import NOTHING, differences
-from refold.engine import NoWorker, TaskExists, check_task_id, view_of
+from refold.engine import NoWorker, TaskExists
+from refold.engines.refusals import check_task_id
+from refold.engines.view import view_of
 from refold.web.page.frame import Call, Refused, check_accept, task_path, whole
 from refold.web.page.task.pages import EARLIER, ENTRIES, Told, stories, told
 from refold.words.reasoning import unreasoned

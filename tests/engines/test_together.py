@@ -20,8 +20,9 @@ from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.waits import Wait
-from refold.deciding.together import refused
-from refold.engine import Decision, decision_of
+from refold.engine import Decision
+from refold.engines.decisions import decision_of
+from refold.engines.together import refused
 from refold.testing import FakeEngine, calls
 from refold.testing.play import START
 from tests.agent.shop import TOOLS, shop

@@ -1,1 +1,0 @@
-"""How decisions at several gates of a task are taken together."""

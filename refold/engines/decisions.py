@@ -1,0 +1,63 @@
+"""Decisions as an engine's caller makes them: which task takes them, and as which events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from refold.core.errors import InputRejected
+from refold.core.gates import DecisionMade
+from refold.engine import Decision
+from refold.engines.refusals import checked
+
+
+def decision_of(
+    said: Decision, gate: str, shown: str, *, approver: str, vouched_by: str | None, said_at: datetime | None = None
+) -> DecisionMade:
+    """A decision as the task takes it.
+
+    Args:
+        said: What the approver decides.
+        gate: The gate's id.
+        shown: The digest of what the gate shows now, for an approver who names none.
+        approver: Who decides.
+        vouched_by: Who vouches for the approver.
+        said_at: When, for a decision that does not say so.
+
+    Raises:
+        InputRejected: A field does not fit.
+    """
+    return checked(
+        DecisionMade,
+        gate=gate,
+        digest=shown if said.digest is None else said.digest,
+        decision="approved" if said.approved else "denied",
+        approver=approver,
+        asserted_by=vouched_by,
+        comment=said.comment,
+        changes=said.changes,
+        said_at=said.said_at or said_at,
+    )
+
+
+def holder_of(task_id: str, gates: Sequence[str], asked_by: Mapping[str, str]) -> str:
+    """The task that takes decisions at these gates: a part's gates are decided at the part.
+
+    Args:
+        task_id: The task that was named.
+        gates: The gates' ids.
+        asked_by: The task that asks, for each gate that is open.
+
+    Raises:
+        InputRejected: There is no gate, or several tasks would have to take the decisions.
+    """
+    if not gates:
+        raise InputRejected("there is no decision to take: name at least one gate")
+    holders = sorted({asked_by[gate] for gate in gates if gate in asked_by})
+    if len(holders) > 1:
+        listed = ", ".join(map(repr, holders))
+        raise InputRejected(
+            f"none of the {len(gates)} decisions was taken: {listed} ask at these gates, and each task takes its own "
+            "decisions; decide at one task at a time"
+        )
+    return holders[0] if holders else task_id

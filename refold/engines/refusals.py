@@ -1,0 +1,77 @@
+"""What every engine refuses, in the same words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from refold.core.errors import InputRejected
+from refold.core.lifecycle import Status
+from refold.core.schema import problems
+from refold.core.values import shortened
+
+T = TypeVar("T")
+_TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=,-]{0,199}")
+
+
+def check_task_id(id: str) -> str:
+    """An id that somebody gives to a new task. It stands in addresses, file names and commands as it is.
+
+    Raises:
+        InputRejected: It is none.
+    """
+    if _TASK_ID.fullmatch(id):
+        return id
+    raise InputRejected(
+        f"a task id has 1 to 200 letters, digits and . _ - : @ + = , and begins with a letter or digit; got "
+        f"{shortened(id, 200)!r}"
+    )
+
+
+LONGEST_DELAY = timedelta(days=3653)
+
+
+def check_later(hold: bool, start_delay: timedelta | None) -> None:
+    """What a new task is to wait for before it begins.
+
+    Raises:
+        InputRejected: The delay is out of bounds, or is given with `hold`.
+    """
+    if start_delay is None:
+        return
+    if hold:
+        raise InputRejected("a task is held, or begins after a delay; give one of hold and start_delay")
+    if not timedelta(0) < start_delay <= LONGEST_DELAY:
+        raise InputRejected(f"a start is delayed by more than 0 and at most 10 years; got {start_delay}")
+
+
+def checked(make: Callable[..., T], **fields: Any) -> T:
+    """What `make` makes of fields that somebody outside has given.
+
+    Raises:
+        InputRejected: They do not fit; the message names each.
+    """
+    try:
+        return make(**fields)
+    except ValidationError as error:
+        raise InputRejected(problems(error)) from None
+
+
+def not_over(task_id: str) -> InputRejected:
+    """The reason for refusing to recover a task that still compensates, or takes late grants."""
+    return InputRejected(
+        f"task {task_id!r} has ended and is not over: it takes late grants for some minutes, or undoes its "
+        "effects; `refold show` says which. Recover it after that"
+    )
+
+
+def recovered_before(task_id: str, other: str, status: Status) -> InputRejected:
+    """The reason for refusing to recover a task that another task recovers already."""
+    return InputRejected(
+        f"task {task_id!r} was recovered before: {other!r} goes on for it ({status}), and a second one would make "
+        "the same effects again; should that one fail, recover it"
+    )
