@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,13 +19,6 @@ SCRIPT = """How is it?
 -> weather(city="Rome")
 -> So it rains.
 """
-
-
-@pytest.fixture
-def model() -> Iterator[Model]:
-    """A model that counts its calls."""
-    with Model() as model:
-        yield model
 
 
 async def test_a_call_that_lost_its_worker_is_asked_with_the_same_past(

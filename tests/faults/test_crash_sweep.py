@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,92 +16,15 @@ from pydantic import JsonValue
 from refold import Content, Status, TaskEvent, TaskState
 from refold.engine import Engine, TaskView
 from refold.temporal import TemporalEngine
-from refold.temporal.dev import DevServer
 from refold.testing.crash_sweep import CrashSweep, Kind, Point, SweepFailed
-from refold.testing.crash_worker import crash_worker
+from tests.faults.conftest import SERVED
 from tests.faults.model import Model
-from tests.faults.processes import ROOT, Ledger, Workers, until
-from tests.services import nursery
-from tests.services.mail import MailServer
+from tests.faults.processes import Ledger, Workers, until
 from tests.services.shop import Shop
 from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal.test_task import collected, settled
 
-SWEEP_SKILLS = "tests.faults.sweep_skills"
 LONG = [pytest.mark.sweep, pytest.mark.timeout(LONG_S)]
-
-
-@pytest.fixture
-def shop() -> Iterator[Shop]:
-    """The gateway, with a ledger of its own."""
-    with Shop() as shop:
-        yield shop
-
-
-@pytest.fixture
-def mail() -> Iterator[MailServer]:
-    """The mail server."""
-    with MailServer() as mail:
-        yield mail
-
-
-@pytest.fixture
-def model() -> Iterator[Model]:
-    """The model, which counts its calls."""
-    with Model() as model:
-        yield model
-
-
-@pytest.fixture
-def env(shop: Shop, mail: MailServer, tmp_path: Path, values: Path, ledger: Ledger) -> dict[str, str]:
-    """What the workers are told. Without a model of their own they are there in half the time."""
-    return {
-        **shop.environment,
-        **mail.environment,
-        "REFOLD_LEDGER": str(tmp_path / "receipts.db"),
-        "REFOLD_STORAGE": str(values),
-        "FAULTS_LEDGER": str(ledger.path),
-    }
-
-
-@pytest.fixture
-def make_sweep(
-    engine: TemporalEngine,
-    server: DevServer,
-    queue: str,
-    shop: Shop,
-    mail: MailServer,
-    model: Model,
-    tmp_path: Path,
-) -> Callable[[dict[str, str]], CrashSweep]:
-    """A sweep over the application's skills and those of the faults, whose workers are told this."""
-
-    def told() -> JsonValue:
-        return {
-            "charges": [paid.amount_cents for paid in shop.paid("charge")],
-            "refunds": [paid.amount_cents for paid in shop.paid("refund")],
-            "mails": [str(message["Subject"]) for message in mail.inbox],
-            "model calls": len(model.answered),
-        }
-
-    async def start(command: Sequence[str], env: Mapping[str, str]) -> nursery.Child:
-        _, _, module, *args = command
-        with (tmp_path / "workers.log").open("ab") as log:
-            return await nursery.start(module, *args, folder=ROOT, env=env, stderr=log)
-
-    def make(env: dict[str, str]) -> CrashSweep:
-        def forget() -> None:
-            shop.ledger.clear()
-            shop.asked.clear()
-            mail.inbox.clear()
-            model.begin()
-            for suffix in ("", "-wal", "-shm"):  # the next run has the same business keys
-                Path(env["REFOLD_LEDGER"] + suffix).unlink(missing_ok=True)
-
-        worker = crash_worker("workflows", "activities", SWEEP_SKILLS, address=server.address, task_queue=queue)
-        return CrashSweep(engine, worker=worker, env=env, before_each=forget, told=told, start=start)
-
-    return make
 
 
 @pytest.fixture
@@ -246,9 +169,6 @@ async def test_without_a_probe_a_person_is_asked(
     done = await settled(engine, view.task_id)
 
     assert (done.status, len(shop.ledger)) == (Status.COMPLETED, 1)
-
-
-SERVED = ("workflows", "activities", SWEEP_SKILLS)
 
 
 def charged(shop: Shop) -> Callable[[], Any]:

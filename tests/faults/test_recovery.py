@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,6 @@ from refold.temporal import TemporalEngine
 from tests.faults.model import Model, Thoughtful
 from tests.faults.processes import Ledger, Workers, until
 from tests.temporal.test_task import collected, settled, text
-
-
-@pytest.fixture
-def model() -> Iterator[Model]:
-    """A model that counts its calls."""
-    with Model() as model:
-        yield model
 
 
 @pytest.fixture

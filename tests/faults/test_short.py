@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from temporalio.client import Client
@@ -17,8 +16,9 @@ from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
 from refold.testing.crash_sweep import CrashSweep, Kind, Point
+from tests.faults.model import Model
 from tests.faults.processes import Ledger, Workers
-from tests.faults.test_crash_sweep import every, mail, make_sweep, model, shop  # noqa: F401 - fixtures
+from tests.faults.test_crash_sweep import every
 from tests.sweeps import LONG_S
 from tests.temporal.test_task import collected, settled
 
@@ -78,27 +78,15 @@ def around_the_money(points: list[Point]) -> Sequence[Point]:
     ],
 )
 async def test_forty_steps_on_the_short_way(
-    make_sweep: Callable[[dict[str, str]], CrashSweep],  # noqa: F811
+    make_sweep: Callable[[dict[str, str]], CrashSweep],
     points: Callable[[list[Point]], Sequence[Point]],
-    shop: Any,  # noqa: F811
-    mail: Any,  # noqa: F811
-    model: Any,  # noqa: F811
-    tmp_path: Path,
-    values: Path,
-    ledger: Ledger,
+    env: dict[str, str],
+    model: Model,
 ) -> None:
     """
     Wherever a worker dies: one charge, one mail, forty model calls, and the journal of the regular way.
     """
-    env = {
-        **shop.environment,
-        **mail.environment,
-        **model.environment,
-        "REFOLD_LEDGER": str(tmp_path / "receipts.db"),
-        "REFOLD_STORAGE": str(values),
-        "REFOLD_MODEL": "openai:demo",
-        "FAULTS_LEDGER": str(ledger.path),
-    }
+    env = {**env, **model.environment, "REFOLD_MODEL": "openai:demo"}
     errand = Content.from_data({"order_id": "A1", "amount_cents": 4_200, "customer": "ada@example.org"})
 
     regular = await make_sweep(env).run("forty_steps", errand, points=lambda points: [])

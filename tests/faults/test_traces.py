@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from temporalio.client import Client
 
 from refold import Status
@@ -22,13 +20,6 @@ from tests.faults.traced_skills import MENDED, SECRET
 from tests.temporal.test_task import settled, text
 
 MODULES = ("tests.faults.traced_skills",)
-
-
-@pytest.fixture
-def model() -> Iterator[Model]:
-    """A model that may be lost in the middle of a call."""
-    with Model() as model:
-        yield model
 
 
 def spans_in(file: Path) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""One Temporal server for all tests that need one, and a client to it."""
+"""One Temporal server for all tests that need one, a client to it, and the services that tasks reach."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
+from tests.services.shop import Shop
 from tests.temporal import budget_skills, owner_skills, skills
 from workflows import hello, react, research_loop, research_loop_steps, research_loop_table
 
@@ -57,6 +58,15 @@ async def client(server: DevServer, values: Folder) -> Client:
 def folder(tmp_path: Path) -> Folder:
     """An empty folder of this test's own."""
     return Folder(tmp_path)
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """The shop and its gateway."""
+    with Shop() as shop:
+        for name, value in shop.environment.items():
+            monkeypatch.setenv(name, value)
+        yield shop
 
 
 @pytest.fixture(scope="session")

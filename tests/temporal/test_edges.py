@@ -49,15 +49,6 @@ async def engine(client: Client, values: Folder, postgres: None) -> AsyncIterato
     await replay_all(client, plugin, QUEUE)
 
 
-@pytest.fixture
-def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    """The shop and its gateway."""
-    with Shop() as shop:
-        for name, value in shop.environment.items():
-            monkeypatch.setenv(name, value)
-        yield shop
-
-
 async def refold(server: DevServer, values: Folder, *words: str) -> Any:
     """What `refold WORDS --json` prints."""
     where = ["--json", "--address", server.address, "--namespace", server.namespace, "--task-queue", QUEUE]

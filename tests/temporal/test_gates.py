@@ -60,15 +60,6 @@ async def engine(client: Client, values: Folder, setting: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    """The shop and its gateway."""
-    with Shop() as shop:
-        for name, value in shop.environment.items():
-            monkeypatch.setenv(name, value)
-        yield shop
-
-
-@pytest.fixture
 def mail(monkeypatch: pytest.MonkeyPatch) -> Iterator[MailServer]:
     """The mail server."""
     with MailServer() as mail:

@@ -41,15 +41,6 @@ async def engine(client: Client, values: Folder, ledger: None) -> AsyncIterator[
     await replay_all(client, plugin, QUEUE)
 
 
-@pytest.fixture
-def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    """The shop and its gateway."""
-    with Shop() as shop:
-        for name, value in shop.environment.items():
-            monkeypatch.setenv(name, value)
-        yield shop
-
-
 async def activities_of(engine: TemporalEngine, task_id: str) -> list[str]:
     """The types of the activities that a task has asked the server for."""
     history = await engine.client.get_workflow_handle(task_id).fetch_history()

@@ -32,12 +32,6 @@ DRAIN = ("-m", "refold.cli", "worker", "--drain", "--log-json")
 
 
 @pytest.fixture
-def shop() -> Iterator[Shop]:
-    with Shop() as shop:
-        yield shop
-
-
-@pytest.fixture
 def mail() -> Iterator[MailServer]:
     with MailServer() as mail:
         yield mail
