@@ -34,27 +34,24 @@ from pydantic import (
 from pydantic_core import from_json, to_json
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
     DataConverter,
-    DefaultFailureConverter,
     EncodingPayloadConverter,
     ExternalStorage,
     PayloadCodec,
-    PayloadConverter,
     StorageDriver,
     StorageDriverClaim,
     StorageDriverSelectContext,
     StorageDriverStoreContext,
 )
-from temporalio.exceptions import ApplicationError
 
-from refold.core.values import Deferred, shortened
-from refold.engine import CodecError, PayloadTooLarge, StorageError
+from refold.core.values import Deferred
+from refold.engine import CodecError, PayloadTooLarge
 from refold.formats import FORMAT, current
 from refold.temporal.data.codec import ENV as CODEC_ENV
 from refold.temporal.data.codec import UNLIKE, KeyMissing, codec_from_env, fit, named_key
+from refold.temporal.data.failures import EncodedFailureConverter, RefoldFailureConverter
 from refold.temporal.data.storage import (
     ENV,
     VALUE_KEY,
@@ -66,9 +63,9 @@ from refold.temporal.data.storage import (
     ValueMissing,
     is_key,
     key_of,
-    storage_from_env,
     verified,
 )
+from refold.temporal.data.storage_setting import storage_from_env
 
 T = TypeVar("T")
 
@@ -277,85 +274,6 @@ class BoundedPayloadConverter(RefoldPayloadConverter):
             if _size(payloads) > LIMIT_BYTES:
                 raise _too_large(_size(payloads))
         return payloads
-
-
-class RefoldFailureConverter(DefaultFailureConverter):
-    """The SDK's, for which a value that is too large is final, and never keeps a failure from being told.
-
-    A failure itself is never too large either: long messages are cut.
-    """
-
-    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
-        """See the SDK."""
-        self._written(exception, payload_converter, failure)
-        _bounded(failure)
-
-    def _written(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
-        if isinstance(exception, PayloadTooLarge):
-            # Non-retryable, since a retry of the activity would return the same large result.
-            final = ApplicationError(str(exception), type=PayloadTooLarge.__name__, non_retryable=True)
-            super().to_failure(final.with_traceback(exception.__traceback__), payload_converter, failure)
-            return
-        try:
-            super().to_failure(exception, payload_converter, failure)
-        except PayloadTooLarge as error:
-            if not isinstance(exception, ApplicationError):
-                raise
-            failure.Clear()
-            bare = ApplicationError(
-                f"{exception.message} (its details are left out: {error})",
-                type=exception.type,
-                non_retryable=exception.non_retryable,
-            )
-            super().to_failure(bare.with_traceback(exception.__traceback__), payload_converter, failure)
-
-
-class EncodedFailureConverter(RefoldFailureConverter):
-    """Moves a failure's message and stack trace to where the codec encrypts them, as the SDK's own does.
-
-    A key or a stored value that is missing stays readable: whoever looks for the reason may lack the same key, and its
-    message quotes nobody.
-    """
-
-    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
-        """See the SDK."""
-        super().to_failure(exception, payload_converter, failure)
-        if isinstance(exception, CodecError | StorageError):
-            failure.stack_trace = ""
-        else:
-            _encode_attributes(failure, payload_converter)
-
-
-FAILURE_CHARS = 20_000
-"""How much of a failure's message and stack trace travels. Whatever holds one larger than Temporal takes, fails again
-and again."""
-
-
-FAILURE_CAUSES = 20
-"""How many causes of a failure travel, each the next one's. The SDK cannot send a hundred, and whoever waits for the
-failure would wait for ever."""
-
-
-def _bounded(failure: Failure, causes: int = FAILURE_CAUSES) -> None:
-    failure.message = shortened(failure.message, FAILURE_CHARS)
-    failure.stack_trace = shortened(failure.stack_trace, FAILURE_CHARS)
-    if not causes:
-        failure.ClearField("cause")
-    elif failure.HasField("cause"):
-        _bounded(failure.cause, causes - 1)
-
-
-ENCODED = "Encoded failure"
-"""What Temporal's SDKs write in place of a message that is encrypted."""
-
-
-def _encode_attributes(failure: Failure, payload_converter: PayloadConverter) -> None:
-    if failure.message != ENCODED:
-        attributes = {"message": failure.message, "stack_trace": failure.stack_trace}
-        failure.encoded_attributes.CopyFrom(payload_converter.to_payloads([attributes])[0])
-        failure.message, failure.stack_trace = ENCODED, ""
-    if failure.HasField("cause"):  # copied as it was read, if an activity or another workflow raised it
-        _encode_attributes(failure.cause, payload_converter)
 
 
 class PartsCodec(PayloadCodec):

@@ -1,4 +1,4 @@
-"""Storage for large values: files named by the hash of their content, in one folder or bucket.
+"""Storage for large values, named by the hash of their content: what every storage promises, and a folder.
 
 Rule 1: a value's key is the SHA-256 of its bytes before encryption, so repeated writes and replays use the same file.
 Rule 2: a value is stored whole or not at all, whichever process dies while writing.
@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib.util
 import os
 import re
 import tempfile
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from stat import S_IMODE
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 from google.protobuf.message import DecodeError as ProtobufError
 from temporalio.api.common.v1 import Payload
@@ -34,9 +31,6 @@ from temporalio.converter import (
 )
 
 from refold.engine import StorageError
-
-if TYPE_CHECKING:
-    from temporalio.contrib.aws.s3driver import S3StorageDriverClient
 
 ENV = "REFOLD_STORAGE"
 VALUE_KEY = "refold-value"
@@ -161,37 +155,6 @@ class Storage(Protocol):
         """
 
 
-def storage_from_env(environ: Mapping[str, str] = os.environ) -> Storage:
-    """The storage that `REFOLD_STORAGE` names.
-
-    Unset: a folder in the user's data folder, created on first use. `off`: no storage. `s3://bucket/prefix` or
-    `gs://bucket/prefix`: a bucket. Anything else: a folder, which must exist.
-
-    Raises:
-        StorageUnusable: The setting has an unknown scheme, a package is missing, or this user has no home folder.
-    """
-    named = environ.get(ENV, "").strip()
-    if named == OFF:
-        return Off()
-    scheme, found, rest = named.partition("://")
-    if found:
-        return _bucket(scheme, rest, named)
-    if named:
-        return Folder(_expanded(named).absolute())
-    data_home = Path(environ.get("XDG_DATA_HOME", ""))
-    # The XDG specification: a relative path is to be ignored.
-    if not data_home.is_absolute():
-        data_home = _expanded("~/.local/share")
-    return Folder(data_home / "refold" / "values", make=True)
-
-
-def _expanded(path: str) -> Path:
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:  # how pathlib says that this user has no home
-        raise StorageUnusable(f"the folder {path}", f"this user has no home folder; set {ENV} to a folder") from None
-
-
 def key_of(data: bytes) -> str:
     """The storage key of `data`: its SHA-256, in hex."""
     return hashlib.sha256(data).hexdigest()
@@ -275,7 +238,7 @@ class Folder:
 
     def _put(self, key: str, data: bytes) -> None:
         self._prepare()
-        path, head = self._path(key), _head(data)
+        path, head = self._path(key), head_of(data)
         try:
             # Written anew where it is another user's, which this one may replace but not touch.
             with suppress(FileNotFoundError, PermissionError), path.open("rb") as file:
@@ -342,7 +305,7 @@ class Folder:
         )
 
 
-def _head(data: bytes) -> bytes:
+def head_of(data: bytes) -> bytes:
     """What stored bytes begin with: the metadata of a payload, which name the codec's key; else nothing."""
     try:
         return data[: len(data) - len(Payload.FromString(data).data)]
@@ -377,174 +340,6 @@ def _sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-class Objects(Protocol):
-    """What refold needs of a bucket's client."""
-
-    async def put_object(self, *, bucket: str, key: str, data: bytes) -> None: ...
-
-    async def object_written_at(self, *, bucket: str, key: str) -> float | None:
-        """When it was written last, in seconds since 1970; None if there is no such object."""
-
-    async def get_object(self, *, bucket: str, key: str) -> bytes: ...
-
-
-RENEWED_S = 86400.0
-"""An object older than this, in seconds, is written again when it is put, so that the bucket's lifecycle rule counts
-from there. Younger ones are not: a restarted worker puts all values of its tasks again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """Values as objects in a bucket.
-
-    Attributes:
-        url: Scheme, bucket and prefix, for people.
-        name: The bucket.
-        prefix: What the objects' names begin with; empty or without slashes at its ends.
-        connect: Opens a client, anew for each value: values are few and large, and every client program would have to
-            close a shared connection.
-    """
-
-    url: str
-    name: str
-    prefix: str
-    connect: Callable[[], AbstractAsyncContextManager[Objects]]
-
-    @property
-    def place(self) -> str:
-        return f"the bucket {self.url}"
-
-    def ready(self) -> bool:
-        return True
-
-    async def check(self) -> None:
-        async with self._client() as client:
-            await client.put_object(bucket=self.name, key=self._object("check"), data=b"")
-            # Who may not list S3's objects is refused where one is missing, and each new value is looked for.
-            await client.object_written_at(bucket=self.name, key=self._object("missing"))
-
-    async def put(self, key: str, data: bytes) -> None:
-        at = {"bucket": self.name, "key": self._object(key)}
-        async with self._client() as client:
-            written_at = await client.object_written_at(**at)
-            if written_at is not None and time.time() - written_at < RENEWED_S:
-                # One of another length or head is damaged, or encrypted otherwise, as in a folder.
-                found = await client.get_object(**at)
-                if len(found) == len(data) and found.startswith(_head(data)):
-                    return
-            await client.put_object(**at, data=data)
-
-    async def get(self, key: str) -> bytes:
-        at = {"bucket": self.name, "key": self._object(key)}
-        async with self._client() as client:
-            if await client.object_written_at(**at) is None:
-                raise ValueMissing(key, self.place)
-            return await client.get_object(**at)
-
-    async def used(self, key: str, *, since: float) -> bool:
-        return False
-
-    async def may_have_held(self, key: str) -> bool:
-        return True
-
-    async def remove(self, key: str, *, unused_since: float | None) -> str:
-        return "refold deletes no objects of buckets; delete it there, or let a lifecycle rule do so"
-
-    @asynccontextmanager
-    async def _client(self) -> AsyncIterator[Objects]:
-        try:
-            async with self.connect() as client:
-                yield client
-        except StorageError:
-            raise
-        except Exception as error:  # the clients' libraries share no base of errors
-            raise StorageUnusable(
-                self.place, f"{type(error).__name__}: {error}; check credentials, region and the bucket's name"
-            ) from error
-
-    def _object(self, key: str) -> str:
-        return f"{self.prefix}/{key}" if self.prefix else key
-
-
-_EXTRAS = {"s3": ("s3", "aioboto3"), "gs": ("gcs", "gcloud")}  # scheme: refold's extra, the package it brings
-
-
-def _bucket(scheme: str, rest: str, named: str) -> Bucket:
-    if scheme not in _EXTRAS:
-        raise StorageUnusable(named, f"{ENV} is `{OFF}`, a folder, s3://bucket/prefix or gs://bucket/prefix")
-    name, _, prefix = rest.partition("/")
-    if not name:
-        raise StorageUnusable(named, "it names no bucket")
-    extra, package = _EXTRAS[scheme]
-    if importlib.util.find_spec(package) is None:
-        raise StorageUnusable(named, f"the package for it is missing; `pip install 'refold[{extra}]'`")
-    return Bucket(named, name, prefix.strip("/"), _s3 if scheme == "s3" else _gcs)
-
-
-@asynccontextmanager
-async def _s3() -> AsyncIterator[Objects]:
-    # Looked up by name: the extras are not installed where refold is type-checked.
-    driver = importlib.import_module("temporalio.contrib.aws.s3driver.aioboto3")
-    session = importlib.import_module("aioboto3").Session()
-    async with session.client("s3") as client:
-        yield _S3Objects(client, driver.new_aioboto3_client(client))
-
-
-@asynccontextmanager
-async def _gcs() -> AsyncIterator[Objects]:
-    async with importlib.import_module("gcloud.aio.storage").Storage() as storage:
-        yield _GcsObjects(storage)
-
-
-@dataclass(frozen=True, slots=True)
-class _S3Objects:
-    """The SDK's client for S3, and aioboto3's, which knows when an object was written."""
-
-    client: Any
-    driver: S3StorageDriverClient
-
-    async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
-        await self.driver.put_object(bucket=bucket, key=key, data=data)
-
-    async def object_written_at(self, *, bucket: str, key: str) -> float | None:
-        try:
-            found = await self.client.head_object(Bucket=bucket, Key=key)
-        except self.client.exceptions.ClientError as error:
-            if error.response["Error"]["Code"] == "404":
-                return None
-            raise
-        written_at: float = found["LastModified"].timestamp()
-        return written_at
-
-    async def get_object(self, *, bucket: str, key: str) -> bytes:
-        return await self.driver.get_object(bucket=bucket, key=key)
-
-
-@dataclass(frozen=True, slots=True)
-class _GcsObjects:
-    """Google's storage. The SDK's client for it never writes an object again."""
-
-    storage: Any
-
-    async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
-        await self.storage.upload(
-            bucket, key, data, content_type="application/octet-stream", force_resumable_upload=False
-        )
-
-    async def object_written_at(self, *, bucket: str, key: str) -> float | None:
-        try:
-            found = await self.storage.download_metadata(bucket, key)
-        except Exception as error:
-            if getattr(error, "status", None) == 404:  # aiohttp's `ClientResponseError`
-                return None
-            raise
-        return datetime.fromisoformat(found["timeCreated"]).timestamp()
-
-    async def get_object(self, *, bucket: str, key: str) -> bytes:
-        found: bytes = await self.storage.download(bucket, key)
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from refold.carrying import carried
 from refold.core.authoring.skill import Skill
 from refold.core.errors import RefoldError
 from refold.temporal.data.inputs import start_from
-from refold.temporal.data.storage import Off, Storage, storage_from_env
+from refold.temporal.data.storage import Off, Storage
+from refold.temporal.data.storage_setting import storage_from_env
 from refold.temporal.replay.asked import Asked, given_in, left_behind, recorded_in
 from refold.temporal.replay.commands import in_words, parting
 from refold.temporal.replay.divergence import Divergence, of_entries, step_before

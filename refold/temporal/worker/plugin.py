@@ -41,7 +41,8 @@ from refold.static.models import models_named
 from refold.temporal.data.absent import reading_inputs
 from refold.temporal.data.codec import CodecSeal, codec_of, fit
 from refold.temporal.data.payloads import RefoldConverter, codec_in, data_converter
-from refold.temporal.data.storage import Storage, storage_from_env
+from refold.temporal.data.storage import Storage
+from refold.temporal.data.storage_setting import storage_from_env
 from refold.temporal.recorded.reading import FromReplay, FromServer
 from refold.temporal.seen.runtime import begin_at_zero, follow
 from refold.temporal.worker import profile

@@ -27,9 +27,9 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 
 from refold.engine import PayloadTooLarge, StorageError
+from refold.temporal.data.failures import FAILURE_CAUSES
 from refold.temporal.data.inputs import Unread, for_tasks
 from refold.temporal.data.payloads import (
-    FAILURE_CAUSES,
     LIMIT_BYTES,
     THRESHOLD_BYTES,
     Stored,

@@ -1,0 +1,90 @@
+"""How failures are written: bounded in size, and encrypted where there is a codec."""
+
+from __future__ import annotations
+
+from temporalio.api.failure.v1 import Failure
+from temporalio.converter import DefaultFailureConverter, PayloadConverter
+from temporalio.exceptions import ApplicationError
+
+from refold.core.values import shortened
+from refold.engine import CodecError, PayloadTooLarge, StorageError
+
+
+class RefoldFailureConverter(DefaultFailureConverter):
+    """The SDK's failure converter, with bounds.
+
+    `PayloadTooLarge` is not retried. Details that are too large are left out, and long messages are cut, so that the
+    failure itself is always sent.
+    """
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """See the SDK."""
+        self._written(exception, payload_converter, failure)
+        _bounded(failure)
+
+    def _written(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        if isinstance(exception, PayloadTooLarge):
+            # Non-retryable, since a retry of the activity would return the same large result.
+            final = ApplicationError(str(exception), type=PayloadTooLarge.__name__, non_retryable=True)
+            super().to_failure(final.with_traceback(exception.__traceback__), payload_converter, failure)
+            return
+        try:
+            super().to_failure(exception, payload_converter, failure)
+        except PayloadTooLarge as error:
+            if not isinstance(exception, ApplicationError):
+                raise
+            failure.Clear()
+            bare = ApplicationError(
+                f"{exception.message} (its details are left out: {error})",
+                type=exception.type,
+                non_retryable=exception.non_retryable,
+            )
+            super().to_failure(bare.with_traceback(exception.__traceback__), payload_converter, failure)
+
+
+class EncodedFailureConverter(RefoldFailureConverter):
+    """Moves a failure's message and stack trace to where the codec encrypts them, as the SDK's own does.
+
+    A key or a stored value that is missing stays readable: whoever looks for the reason may lack the same key, and its
+    message quotes nobody.
+    """
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """See the SDK."""
+        super().to_failure(exception, payload_converter, failure)
+        if isinstance(exception, CodecError | StorageError):
+            failure.stack_trace = ""
+        else:
+            _encode_attributes(failure, payload_converter)
+
+
+FAILURE_CHARS = 20_000
+"""How much of a failure's message and stack trace travels. Whatever holds one larger than Temporal takes, fails again
+and again."""
+
+
+FAILURE_CAUSES = 20
+"""How many causes of a failure travel, each the next one's. The SDK cannot send a hundred, and whoever waits for the
+failure would wait for ever."""
+
+
+def _bounded(failure: Failure, causes: int = FAILURE_CAUSES) -> None:
+    failure.message = shortened(failure.message, FAILURE_CHARS)
+    failure.stack_trace = shortened(failure.stack_trace, FAILURE_CHARS)
+    if not causes:
+        failure.ClearField("cause")
+    elif failure.HasField("cause"):
+        _bounded(failure.cause, causes - 1)
+
+
+ENCODED = "Encoded failure"
+"""What Temporal's SDKs write in place of a message that is encrypted."""
+
+
+def _encode_attributes(failure: Failure, payload_converter: PayloadConverter) -> None:
+    if failure.message != ENCODED:
+        attributes = {"message": failure.message, "stack_trace": failure.stack_trace}
+        failure.encoded_attributes.CopyFrom(payload_converter.to_payloads([attributes])[0])
+        failure.message, failure.stack_trace = ENCODED, ""
+    if failure.HasField("cause"):  # copied as it was read, if an activity or another workflow raised it
+        _encode_attributes(failure.cause, payload_converter)
