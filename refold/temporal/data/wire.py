@@ -179,6 +179,7 @@ class TaskStart(Value):
         events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
         hold: The task begins when somebody releases it.
         start_delay_s: The task begins so many seconds after it was started, unless somebody releases it before.
+        why_canceled: The reason that an earlier run was told of a cancellation that has not come yet.
     """
 
     refold: str = START
@@ -204,6 +205,7 @@ class TaskStart(Value):
     events_per_run: int | None = lean()
     hold: bool = lean(False)
     start_delay_s: float | None = lean()
+    why_canceled: str = lean("")
 
     @property
     def later(self) -> bool:

@@ -68,7 +68,7 @@ class TaskHandlers(ABC):
     _reports_end: bool
     _ends_last: bool
     _absences: Absences
-    _why_canceled: str = ""
+    _why_canceled: str
     _first: Event | None
     """What the task begins with; None once it has begun."""
     _sealing: bool = False  # somebody asked the task to go on in a new run
@@ -131,7 +131,8 @@ class TaskHandlers(ABC):
 
     @workflow.signal(name=CANCEL_REASON, description="Why a cancellation follows; sent by refold's client.")
     def _cancel_reason_signal(self, *inputs: Any) -> None:
-        self._why_canceled = reason_from(self._absences.judged(inputs, from_outside=True))
+        reason = reason_from(self._absences.judged(inputs, from_outside=True))
+        self._why_canceled = shortened(reason, REFUSAL_CHARS)
 
     @workflow.signal(name=TRY_ANEW, description="Nothing; sent by refold's client.")  # noqa: B027 - is not overridden
     def _try_anew_signal(self, *inputs: Any) -> None:

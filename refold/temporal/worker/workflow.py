@@ -100,6 +100,7 @@ class SkillWorkflow(TaskHandlers):
         self._started: set[str] = set()  # parts, in this run
         self._reports_end = start.reports_end
         self._ends_last = start.ends_last
+        self._why_canceled = start.why_canceled
         self._end_reported = False
         self._display = Display(self._base, later=start.later)
         self._short = Stretches(Ways(self.skill).takes, self._reconcile, self._settled_local, self._stop_with)
@@ -189,7 +190,7 @@ class SkillWorkflow(TaskHandlers):
                 canceled = True
                 self._over = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
-                    self._bring(CancelRequested(reason=shortened(self._why_canceled or reason, REFUSAL_CHARS)))
+                    self._bring(CancelRequested(reason=self._why_canceled or shortened(reason, REFUSAL_CHARS)))
         if self._error is not None:
             raise self._error
         return await self._end()
@@ -578,6 +579,7 @@ class SkillWorkflow(TaskHandlers):
             reports_end=self._reports_end,
             ends_last=self._ends_last,
             events_per_run=self._start.events_per_run,
+            why_canceled=self._why_canceled,
         )
 
     def _runs_so_far(self) -> tuple[EarlierRun, ...]:

@@ -271,6 +271,21 @@ async def test_a_part_that_is_answered_as_it_is_sealed(client: Client, values: F
     await replay_all(client, plugin, queue)
 
 
+async def test_the_reason_of_a_cancellation_goes_along(engine: TemporalEngine) -> None:
+    """
+    Where the reason is encrypted, it comes before the request to cancel; the task may go on in a new run between them.
+    """
+    task_id = await begun(engine, "pays", "unwanted tea")
+    before, handle = await run_of(engine, task_id), engine.client.get_workflow_handle(task_id)
+    await handle.signal("cancel_reason", "too dear")
+    await seal(engine.connection, task_id)
+    await in_next_run(engine, task_id, before)
+
+    await handle.cancel()
+
+    assert (await settled(engine, task_id)).reason == "too dear"
+
+
 async def histories_of(engine: TemporalEngine, task_id: str) -> list[WorkflowHistory]:
     """The histories of a task that has ended, oldest run first."""
     found: list[WorkflowHistory] = []
