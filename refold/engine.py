@@ -637,13 +637,14 @@ class Engine(Protocol):
         """
         ...
 
-    async def recover(self, task_id: str, *, by: str | None = None) -> TaskView:
+    async def recover(self, task_id: str, *, by: str | None = None, task_queue: str | None = None) -> TaskView:
         """Start a task that continues from where this one failed.
 
         Its id is `{task_id}.r1`; `.r2` if that one failed too, and so on. So no task is recovered twice at once.
 
         Args:
             by: Who recovers it; a gate with `second_person` excludes them.
+            task_queue: The workers that serve the new task; None takes those of this one.
 
         Raises:
             InputRejected: The task has not failed, or would fail again before it could continue; or another task that
@@ -654,7 +655,14 @@ class Engine(Protocol):
         ...
 
     async def fork(
-        self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
+        self,
+        task_id: str,
+        *,
+        at: int,
+        live: bool = False,
+        new_id: str | None = None,
+        by: str | None = None,
+        task_queue: str | None = None,
     ) -> TaskView:
         """Start a task that branches off from an entry of this one, open or ended. This one does not change.
 
@@ -664,6 +672,7 @@ class Engine(Protocol):
                 and is not retried.
             new_id: The new task's id; None adds `.f` and a number to this one's.
             by: Who forks it.
+            task_queue: The workers that serve the new task; None takes those of this one.
 
         Raises:
             InputRejected: There is no such entry, or the task had ended by then.

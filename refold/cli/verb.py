@@ -55,12 +55,17 @@ CODEC_ENV = "REFOLD_CODEC"  # as `refold.temporal.data.codec` has it, which load
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Which Temporal server to use; None leaves a field to Temporal's own settings."""
+    """Which Temporal server to use; None leaves a field to Temporal's own settings.
+
+    Attributes:
+        asked_queue: The task queue, if this command names it; None where it is a setting's or the usual one.
+    """
 
     address: str | None = None
     namespace: str | None = None
     task_queue: str = QUEUE
     profile: str | None = None
+    asked_queue: str | None = None
 
     @property
     def options(self) -> str:
@@ -145,7 +150,14 @@ class Reader(Protocol):
     async def at(self, task_id: str, seq: int) -> Snapshot: ...
 
     async def fork(
-        self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
+        self,
+        task_id: str,
+        *,
+        at: int,
+        live: bool = False,
+        new_id: str | None = None,
+        by: str | None = None,
+        task_queue: str | None = None,
     ) -> TaskView: ...
 
 
@@ -175,6 +187,8 @@ def add(app: typer.Typer, run: Verb, *, connects: bool = True) -> None:
     def command(**given: Any) -> None:
         ctx: typer.Context = given.pop("ctx")
         settings = {one.name: given.pop(one.name) for one in shared}
+        if (source := ctx.get_parameter_source("task_queue")) is not None and source.name == "COMMANDLINE":
+            settings["asked_queue"] = settings.get("task_queue")
         call = Call(Output(json=settings.pop("as_json")), Connection(**settings))
         if ctx.obj is not None:
             call.connect = ctx.obj

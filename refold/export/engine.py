@@ -109,9 +109,16 @@ class ExportEngine:
         return snapshot
 
     async def fork(
-        self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
+        self,
+        task_id: str,
+        *,
+        at: int,
+        live: bool = False,
+        new_id: str | None = None,
+        by: str | None = None,
+        task_queue: str | None = None,
     ) -> TaskView:
-        """See `Engine.fork`. Always dry: each command fails at once as `DryRun`.
+        """See `Engine.fork`. Always dry, each command fails at once as `DryRun`; there are no task queues here.
 
         Raises:
             InputRejected: It is to be live; or as `Engine.fork`.

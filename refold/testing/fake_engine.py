@@ -339,8 +339,8 @@ class FakeEngine:
         await self._do()
         return self._view(task)
 
-    async def recover(self, task_id: str, *, by: str | None = None) -> TaskView:
-        """See `Engine.recover`."""
+    async def recover(self, task_id: str, *, by: str | None = None, task_queue: str | None = None) -> TaskView:
+        """See `Engine.recover`. There are no task queues here."""
         failed = self._task(task_id)
         if failed.now.ended and not finished(failed.now):
             raise not_over(task_id)
@@ -356,9 +356,16 @@ class FakeEngine:
         return self._view(task)
 
     async def fork(
-        self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
+        self,
+        task_id: str,
+        *,
+        at: int,
+        live: bool = False,
+        new_id: str | None = None,
+        by: str | None = None,
+        task_queue: str | None = None,
     ) -> TaskView:
-        """See `Engine.fork`. Generated ids are `{task_id}.f1`, `{task_id}.f2`, …"""
+        """See `Engine.fork`. Generated ids are `{task_id}.f1`, `{task_id}.f2`, …; there are no task queues here."""
         task = self._task(task_id)
         if new_id is None:
             new_id = next(id for n in count(1) if (id := f"{task_id}.f{n}") not in self._tasks)

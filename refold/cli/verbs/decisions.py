@@ -191,11 +191,12 @@ async def recover(
 ) -> int:
     """Start a task that continues from where this one failed. Finished effects are not repeated.
 
-    Its id is the old one with `.r1`; with `.r2` if that task failed too, and so on.
+    Its id is the old one with `.r1`; with `.r2` if that task failed too, and so on. It runs on the task queue of the
+    old one, unless --task-queue names another.
     """
     call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
-    view = await engine.recover(task_id, by=caller(by))
+    view = await engine.recover(task_id, by=caller(by), task_queue=call.connection.asked_queue)
     return await shown(call, engine, view, wait=wait)
 
 
@@ -217,11 +218,13 @@ async def fork(
 
     This task, open or ended, does not change. Without --live no effect is performed: each model call, tool and so on
     fails at once as `DryRun`, and the journal lists the commands that the skill issued. A fork of an export runs in
-    memory, with the skill in this folder, and its journal is printed: nothing else stays of it.
+    memory, with the skill in this folder, and its journal is printed: nothing else stays of it. Any other runs on the
+    task queue of this task, unless --task-queue names another.
     """
     call.hint = f"`{call.again('journal', task_id)}` lists its entries"
     engine, original = await call.reader(task_id)
-    view = await engine.fork(original, at=at, live=live, new_id=new_id, by=caller(by))
+    asked_queue = call.connection.asked_queue
+    view = await engine.fork(original, at=at, live=live, new_id=new_id, by=caller(by), task_queue=asked_queue)
     if isinstance(engine, ExportEngine):
         story = Story(call.out)
         async for entry in engine.journal(view.task_id):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -117,26 +118,35 @@ class TemporalEngine:
         summary = " ".join(content.text.split()) or to_json(content.data).decode()
         return await starting.start(self.connection, skill, argument, new_id, summary, batch=batch)
 
-    async def recover(self, task_id: str, *, by: str | None = None) -> TaskView:
+    async def recover(self, task_id: str, *, by: str | None = None, task_queue: str | None = None) -> TaskView:
         """See `Engine.recover`."""
         argument, origin, new_id = await lineage.recovery(self.connection, task_id, by=by)
         async with going_on_from(self.client, task_id):
-            return await self._start_from(origin, argument, new_id)
+            return await self._start_from(origin, argument, new_id, task_queue)
 
     async def fork(
-        self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
+        self,
+        task_id: str,
+        *,
+        at: int,
+        live: bool = False,
+        new_id: str | None = None,
+        by: str | None = None,
+        task_queue: str | None = None,
     ) -> TaskView:
         """See `Engine.fork`."""
         if new_id is not None:
             check_task_id(new_id)
         argument, origin = await lineage.branch(self.connection, task_id, at, live=live, by=by)
-        return await self._start_from(
-            origin, argument, new_id or await starting.free_id(self.connection, f"{task_id}.f")
-        )
+        id = new_id or await starting.free_id(self.connection, f"{task_id}.f")
+        return await self._start_from(origin, argument, id, task_queue)
 
-    async def _start_from(self, origin: lineage.Origin, argument: TaskStart, new_id: str) -> TaskView:
+    async def _start_from(
+        self, origin: lineage.Origin, argument: TaskStart, new_id: str, task_queue: str | None
+    ) -> TaskView:
+        connection = replace(self.connection, task_queue=task_queue or origin.task_queue)
         argument = argument.model_copy(update={"events_per_run": self.events_per_run})
-        return await starting.start(self.connection, origin.skill, argument, new_id, origin.task_id, origin=origin)
+        return await starting.start(connection, origin.skill, argument, new_id, origin.task_id, origin=origin)
 
     async def offspring(self, task_id: str) -> tuple[OffspringView, ...]:
         """See `Engine.offspring`."""

@@ -12,6 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.commands import CallSkill, Command
 from refold.core.errors import InputRejected
 from refold.core.events import SkillResult
+from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState, derive_status
 from refold.core.lineage.ids import place
 from refold.engine import OffspringView, TaskNotFound
@@ -38,6 +39,7 @@ class Origin:
         seq: The entry that it goes on from.
         batch: The work of other tasks goes before that task's, and so before the new one's.
     """
+        task_queue: The workers that serve it.
 
     task_id: str
     skill: str
@@ -45,6 +47,7 @@ class Origin:
     seq: int
     batch: bool
 
+    task_queue: str
     @property
     def memo(self) -> dict[str, Any]:
         """As the task's memo keeps it."""
@@ -69,9 +72,20 @@ async def recovery(connection: Connection, task_id: str, *, by: str | None) -> t
     start = TaskStart(
         recover=history, in_turn=True, by=by, parts=parts, stream=base.stream, owner=base.owner, context=base.context
     )
-    seq, batch = history.entries[-1].seq, is_batch(description)
-    origin = Origin(task_id=task_id, skill=base.skill, how="recovered", seq=seq, batch=batch)
-    return start, origin, new_id
+    return start, _origin(description, base, "recovered", history.entries[-1].seq), new_id
+
+
+def _origin(
+    description: WorkflowExecutionDescription, base: Snapshot, how: Literal["recovered", "forked"], seq: int
+) -> Origin:
+    return Origin(
+        task_id=description.id,
+        skill=base.skill,
+        how=how,
+        seq=seq,
+        batch=is_batch(description),
+        task_queue=description.task_queue,
+    )
 
 
 async def _ended(connection: Connection, task_id: str) -> WorkflowExecutionDescription:
@@ -181,8 +195,7 @@ async def branch(
         raise InputRejected(why)
     base, made = journal.base, Branch(journal=journal, seq=seq, live=live, by=by)
     start = TaskStart(fork=made, stream=base.stream, owner=base.owner, context=base.context)
-    batch = is_batch(await connection.describe(task_id))
-    return start, Origin(task_id=task_id, skill=base.skill, how="forked", seq=seq, batch=batch)
+    return start, _origin(await connection.describe(task_id), base, "forked", seq)
 
 
 async def offspring(connection: Connection, task_id: str) -> tuple[OffspringView, ...]:

@@ -160,6 +160,28 @@ def test_a_recovered_gate_is_decided_at_the_new_task(paying: Shell) -> None:
     assert (granted.exit, granted.out) == (0, "p1.r1  completed\n  paid, says ada\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        pytest.param((), None, id="the task's own"),
+        pytest.param(("--task-queue", "canary"), "canary", id="another"),
+        pytest.param(("--task-queue", "ambient"), "ambient", id="the setting's, by name"),
+    ],
+)
+def test_the_task_queue_of_a_task_made_from_another(
+    words: tuple[str, ...], asked: str | None, paying: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Only an option asks for another queue than the old task's; a setting says where new tasks go.
+    """
+    monkeypatch.setenv("REFOLD_TASK_QUEUE", "ambient")
+
+    paying("fork", "p1", "--at", "1", *words)
+
+    assert paying.connection is not None
+    assert paying.connection.asked_queue == asked
+
+
 def test_a_branch_is_dry_unless_it_is_live(charging: Shell) -> None:
     """
     The card of each task names the other one.

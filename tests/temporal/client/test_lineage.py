@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from tests.temporal.test_task import collected, settled, text
 from tests.waiting import a_moment
 
 QUEUE = "lineage"
+SOON = timedelta(milliseconds=100)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +107,25 @@ async def test_an_ended_task_and_its_branch(engine: TemporalEngine, shop: Shop) 
 
     found = await offspring_of(engine, view.task_id, 2)
     assert [(one.task_id, one.how) for one in found] == [(branch.task_id, "forked"), (again.task_id, "recovered")]
+
+
+async def test_a_task_made_from_another_runs_where_that_one_ran(engine: TemporalEngine, shop: Shop) -> None:
+    """
+    Whichever task queue the caller uses for new tasks, unless the caller names one for this task.
+    """
+    view = await settled(engine, (await engine.start("buys_twice", text("L1"))).task_id)
+    elsewhere = TemporalEngine(engine.client, "nobody", patience=SOON)
+
+    forked = await elsewhere.fork(view.task_id, at=1)
+    named = await elsewhere.fork(view.task_id, at=1, task_queue="canary")
+    await engine.cancel(view.task_id)
+    await over(engine, view.task_id)
+    recovered = await elsewhere.recover(view.task_id)
+
+    queues = [(await engine.connection.describe(one.task_id)).task_queue for one in (forked, named, recovered)]
+    assert queues == [QUEUE, "canary", QUEUE]
+    await engine.client.get_workflow_handle(named.task_id).terminate()
+    await engine.cancel(recovered.task_id)
 
 
 async def test_a_branch_that_cannot_be(engine: TemporalEngine, shop: Shop) -> None:
