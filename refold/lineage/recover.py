@@ -30,7 +30,7 @@ from refold.core.fold.draft import to_undo
 from refold.core.fold.ending import under_way
 from refold.core.fold.failures import blocked_one, given_outcome, with_outcome
 from refold.core.fold.journal import Entry, receipt_of
-from refold.core.fold.snapshot import UNDO, PastEvent, Pending, Redo, Snapshot
+from refold.core.fold.snapshot import UNDO, PastEvent, Pending, ReceiptStatus, Redo, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
 from refold.core.lineage.ids import anew, own_id, renamed, without_open_failures
@@ -105,6 +105,33 @@ def recover(
             f"task {base.task_id!r} would end again at once: {tried.reason}; change the skill, then recover"
         )
     return new, first
+
+
+def lacks(base: Snapshot, entries: Sequence[Entry]) -> bool:
+    """Whether recovery needs entries before these: the end of a failed task's journal, and the task before it.
+
+    Recovery looks there for the failure that ended the task; for failures that the skill's `await` had received and may
+    not have raised, since the commands are sent again; and for the results of effects that were compensated.
+    """
+    cause = next((entry.cause for entry in entries if entry.ends), None)
+    come = {getattr(entry.event, name, None) for entry in entries for name in ("invocation_id", "gate")}
+    done = {entry.event.invocation_id for entry in entries if isinstance(entry.event, ToolResult)}
+    return (
+        (cause is not None and cause not in come)
+        or any(receipt.status is ReceiptStatus.ERROR for receipt in base.receipts.values())
+        or not {id.removesuffix(UNDO) for id in done} <= done
+    )
+
+
+def sent_again(before: Snapshot, after: Snapshot, end: Entry) -> set[str]:
+    """Ids of the commands that recovery may send again; the skill has handled the outcomes of all others.
+
+    Args:
+        before: The failed task before the entry that ended it.
+        after: The task after that entry.
+        end: The entry.
+    """
+    return {*before.pending, *after.unraised, *([] if end.cause is None else [end.cause])}
 
 
 def _divergence(snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry]) -> str:

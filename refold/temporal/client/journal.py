@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -16,11 +16,11 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import InputRejected
-from refold.core.events import ToolResult
 from refold.core.fold.journal import Entry, no_entry
-from refold.core.fold.snapshot import UNDO, Snapshot
+from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import Status, TaskState, derive_status
 from refold.engine import Build, EngineError, NoWorker, StorageError, TaskNotFound
+from refold.lineage.recover import lacks
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import (
@@ -181,8 +181,8 @@ class JournalReader:
     async def end(self) -> Segment:
         """The end of an ended task's journal, and the task before it: what recovery folds, in one activation.
 
-        It reaches back to the run in which the task ended; and to the failure that ended it, and the results of effects
-        that were compensated since, as far as it stays short.
+        It reaches back to the run in which the task ended, and further for what recovery lacks, as far as it stays
+        short.
 
         Raises:
             EngineError: The task left no journal.
@@ -195,7 +195,8 @@ class JournalReader:
         for run in reversed((*result.earlier, _last_run(description, result))):
             segment = await self._segment(run)
             found = segment if found is None else Segment(base=segment.base, entries=(*segment.entries, *found.entries))
-            if any(entry.ends for entry in found.entries) and _is_far_enough(found.entries):
+            short = len(found.entries) < FOLDED_ENTRIES
+            if any(entry.ends for entry in found.entries) and not (short and lacks(found.base, found.entries)):
                 break
         assert found is not None
         if len(found.entries) > FOLDED_ENTRIES and result.mark is not None:
@@ -317,14 +318,3 @@ class JournalReader:
 
 def _last_run(description: WorkflowExecutionDescription, result: TaskResult) -> EarlierRun:
     return EarlierRun(run_id=description.run_id, last=result.task.seq, journal=result.journal)
-
-
-def _is_far_enough(entries: Sequence[Entry]) -> bool:
-    """Whether entries hold the failure that ended the task, and the results of all effects that they compensate; or are
-    many."""
-    if len(entries) >= FOLDED_ENTRIES:
-        return True
-    cause = next((entry.cause for entry in entries if entry.ends), None)
-    come = {getattr(entry.event, name, None) for entry in entries for name in ("invocation_id", "gate")}
-    done = {entry.event.invocation_id for entry in entries if isinstance(entry.event, ToolResult)}
-    return (cause is None or cause in come) and {id.removesuffix(UNDO) for id in done} <= done

@@ -1,6 +1,7 @@
 """Recover: a new task goes on from where another one failed, without what killed it, and repeats nothing."""
 
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ from refold.core.fold.apply import advance, planned
 from refold.core.fold.snapshot import Given
 from refold.core.fold.wanted import Perform, finished, wanted
 from refold.core.waits import Wait
-from refold.lineage.recover import recover
+from refold.lineage.recover import lacks, recover
 from refold.record import record_of, with_entry
 from refold.testing import histories
 from refold.testing.play import START
@@ -190,6 +191,28 @@ def test_a_failure_inside_gather_that_was_canceled_meanwhile() -> None:
     new.give("c", 3)
     new.give("b", 2)
     assert new.said == ["1 2 3"]
+
+
+@pytest.mark.parametrize("canceled", [False, True])
+def test_failures_of_earlier_runs(canceled: bool) -> None:
+    """
+    Wherever a new run of the task began: from all of the journal that recovery needs, it follows what follows from the
+    whole.
+    """
+    task = started(three)
+    bases = [task.base, task.task]
+    busy_then_refused = [partial(task.fail, "b", busy()), partial(task.ring, "b"), partial(task.fail, "b")]
+    for happens in [partial(task.give, "a", 1), partial(task.fail, "c"), *busy_then_refused[: 1 if canceled else None]]:
+        happens()
+        bases.append(task.task)
+    if canceled:
+        task.cancel()
+    assert asked(task.recovered()) == {"T/2.1", "T/2.2"}
+
+    for base in bases[: len(task.journal)]:
+        end = task.journal[base.seq :]
+        snapshot, _ = recover(task.skill, base, end, "T2", task.task.at)
+        assert lacks(base, end) or set(snapshot.pending) == {"T/2.1", "T/2.2"}
 
 
 async def gathered(ctx: Ctx) -> str:
