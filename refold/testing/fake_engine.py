@@ -70,7 +70,7 @@ from refold.engines.refusals import check_later, check_task_id, checked, not_ove
 from refold.engines.together import refused
 from refold.engines.view import not_begun, view_of, with_first
 from refold.lineage.fork import fork
-from refold.lineage.recover import recover
+from refold.lineage.recover import recover, sent_again
 from refold.record import Explanation, TaskRecord, explain, record_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
 from refold.testing.bugs import tell
@@ -402,9 +402,14 @@ class FakeEngine:
         return [task.now.task_id, *self._above(task)][-2:][0]
 
     def _below(self, task_id: str) -> Iterator[str]:
-        """The parts of a task that did not complete, and theirs."""
+        """The parts of a failed task that did not complete and that recovery may send again, and theirs."""
+        failed = self._task(task_id)
+        end = next((place for place, entry in enumerate(failed.entries) if entry.ends), None)
+        again = set[str]()
+        if end is not None:
+            again = sent_again(failed.snapshots[end], failed.snapshots[end + 1], failed.entries[end])
         for id, task in self._tasks.items():
-            if task.asked_by == task_id and task.now.ending is not Ending.COMPLETED:
+            if task.asked_by == task_id and task.now.ending is not Ending.COMPLETED and id in again:
                 yield id
                 yield from self._below(id)
 

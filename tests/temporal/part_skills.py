@@ -51,6 +51,19 @@ class Top:
         return ctx.complete((await ctx.skill("middle", Middle, content)).text)
 
 
+@flow_skill(id="does_without")
+class DoesWithout:
+    """Goes on where its part fails."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        try:
+            await ctx.skill("low", Low, content)
+        except CommandError:
+            await ctx.ask("next", "Go on without it?")
+        return ctx.complete()
+
+
 class Number(RootModel[int]):
     """A number of things."""
 
@@ -109,6 +122,7 @@ TOOLS = [fits]
 LowWorkflow = workflow_for(Low)
 MiddleWorkflow = workflow_for(Middle)
 TopWorkflow = workflow_for(Top)
+DoesWithoutWorkflow = workflow_for(DoesWithout)
 CountsLowWorkflow = workflow_for(CountsLow)
 CountsTopWorkflow = workflow_for(CountsTop)
 LimitedWorkflow = workflow_for(Limited)

@@ -117,6 +117,27 @@ async def test_a_recovered_task_asks_what_is_not_answered_yet(engine: TemporalEn
     assert await questions(engine, again.task_id) == ["color"]
 
 
+@pytest.mark.parametrize("meanwhile", ["recovered by itself", "left no journal"])
+async def test_a_part_that_its_task_did_without_does_not_matter(engine: TemporalEngine, meanwhile: str) -> None:
+    """
+    Its failure was handled, so recovery does not send it again, whatever became of it.
+    """
+    view = await engine.start("does_without", text("tea"))
+    await asks(engine, view.task_id, "size")
+    part = f"{view.task_id}/1.1"
+    if meanwhile == "recovered by itself":
+        await engine.cancel(part)
+        await asks(engine, (await engine.recover(part)).task_id, "size")
+    else:
+        await engine.client.get_workflow_handle(part).terminate()
+    await asks(engine, view.task_id, "next")
+    await engine.cancel(view.task_id)
+
+    again = await engine.recover(view.task_id)
+
+    assert [wait.slot for wait in (await asks(engine, again.task_id, "next")).waiting_for] == ["next"]
+
+
 @pytest.mark.parametrize(
     "limits",
     [

@@ -997,6 +997,30 @@ async def test_a_part_goes_on_with_its_task_or_alone(first: str, second: str) ->
         await engine.recover(second)
 
 
+async def test_a_part_that_its_task_did_without_does_not_matter() -> None:
+    """
+    Its failure was handled, so recovery does not send it again: somebody may have recovered it by itself.
+    """
+
+    async def child(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.ask("more", "More?")).text)
+
+    async def caller(ctx: Ctx, content: Content) -> Transition:
+        try:
+            await ctx.skill("part", "part", "go")
+        except CommandError:
+            await ctx.ask("next", "Go on without it?")
+        return ctx.complete()
+
+    engine = FakeEngine([table("part", Step("begin", child).start()), table("caller", Step("begin", caller).start())])
+    await engine.start("caller", TEXT("go"), task_id="T")
+    await engine.cancel("T/1.1")
+    await engine.recover("T/1.1")
+    await engine.cancel("T")
+
+    assert [wait.slot for wait in (await engine.recover("T")).waiting_for] == ["next"]
+
+
 async def test_what_is_wanted_again_is_performed_again() -> None:
     """
     The engine remembers nothing of a command that came back, as no worker does: a core that wanted one again would

@@ -15,9 +15,10 @@ from refold.core.events import SkillResult
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState, derive_status
 from refold.core.lineage.ids import place
-from refold.engine import OffspringView, TaskNotFound
+from refold.engine import EngineError, OffspringView, TaskNotFound
 from refold.engines.refusals import not_over, recovered_before
 from refold.lineage.fork import unforkable
+from refold.lineage.recover import sent_again
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
@@ -38,16 +39,16 @@ class Origin:
         how: It goes on for a task that failed, or branches off.
         seq: The entry that it goes on from.
         batch: The work of other tasks goes before that task's, and so before the new one's.
-    """
         task_queue: The workers that serve it.
+    """
 
     task_id: str
     skill: str
     how: Literal["recovered", "forked"]
     seq: int
     batch: bool
-
     task_queue: str
+
     @property
     def memo(self) -> dict[str, Any]:
         """As the task's memo keeps it."""
@@ -156,7 +157,15 @@ async def _parts(connection: Connection, history: Segment) -> dict[str, Part]:
     heard = {entry.event.invocation_id for entry in history.entries if isinstance(entry.event, SkillResult)}
     found: dict[str, Part] = {}
     for id, command in asked.items():
-        if isinstance(command, CallSkill) and id not in heard and (part := await _part(connection, id)) is not None:
+        if not isinstance(command, CallSkill) or id in heard:
+            continue
+        try:
+            part = await _part(connection, id)
+        except (InputRejected, EngineError):
+            if await _is_sent_again(connection, history, id):
+                raise
+            continue
+        if part is not None:
             found[id] = part
     # A recovered task may end before it starts a part again; how far the part came is then known of the task before.
     waited_for = {id for id in history.base.pending if isinstance(asked[id], CallSkill)}
@@ -165,6 +174,13 @@ async def _parts(connection: Connection, history: Segment) -> dict[str, Part]:
         earlier = await _parts(connection, await JournalReader(connection, failed).end())
         found |= {id: part for id, part in earlier.items() if place(id) in unstarted}
     return found
+
+
+async def _is_sent_again(connection: Connection, history: Segment, id: str) -> bool:
+    """Whether recovery may send a command again: False where the skill has handled its failure."""
+    end = next(entry for entry in history.entries if entry.ends)
+    journal = JournalReader(connection, history.base.task_id)
+    return id in sent_again(await journal.at(end.seq - 1), await journal.at(end.seq), end)
 
 
 async def _part(connection: Connection, id: str) -> Part | None:
