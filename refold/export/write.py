@@ -12,7 +12,9 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from refold.core.commands import CallSkill
+from refold.core.events import ChildAsked, CommandFailed, Event, SkillResult
 from refold.core.fold.journal import Entry
+from refold.core.fold.questions import TIMEOUT
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TERMINAL
 from refold.digests import chained
@@ -69,12 +71,14 @@ class Wanted:
         parts: The tasks that are parts of the task, too, and their parts.
         receipts: Reads the ledger; None leaves receipts out.
         histories: Reads Temporal's histories; None leaves them out.
+        gone: Called with the id of each part that is left out since it is not kept any more.
     """
 
     redact: bool = False
     parts: bool = False
     receipts: Receipts | None = None
     histories: Histories | None = None
+    gone: Callable[[str], None] = lambda _: None
 
 
 async def written(engine: Source, task_id: str, wanted: Wanted = Wanted()) -> AsyncGenerator[bytes]:
@@ -92,6 +96,7 @@ async def written(engine: Source, task_id: str, wanted: Wanted = Wanted()) -> As
         )
     writer = _Writer()
     todo: list[tuple[str, str | None]] = [(task_id, None)]
+    begun = set[str]()
     while todo:
         id, part_of = todo.pop(0)
         section = _Section(engine, writer, wanted, id, part_of)
@@ -102,7 +107,10 @@ async def written(engine: Source, task_id: str, wanted: Wanted = Wanted()) -> As
         except TaskNotFound:
             if part_of is None:
                 raise
-            continue  # a part that was asked for, and never started
+            if id in begun:
+                wanted.gone(id)
+            continue
+        begun |= section.begun
         if wanted.parts:
             todo += [(part, id) for part in section.parts]
     end = {"lines": writer.lines + 1, "entries": writer.entries}
@@ -119,6 +127,7 @@ class _Section:
     task_id: str
     part_of: str | None
     parts: list[str] = field(default_factory=list)
+    begun: set[str] = field(default_factory=set)
 
     async def lines(self) -> AsyncGenerator[bytes]:
         view = await self._view()
@@ -138,6 +147,7 @@ class _Section:
                         yield writer.line("base", redacted(one) if redact else one)
                 elif one.seq <= view.seq:
                     self.parts += [sent.invocation_id for sent in one.commands if isinstance(sent.command, CallSkill)]
+                    self.begun |= _heard_of(one.event)
                     yield writer.entry(one, redact=redact)
         for receipt in () if self.wanted.receipts is None else await self.wanted.receipts(self.task_id):
             yield writer.line("receipt", _redacted_receipt(receipt) if redact else receipt)
@@ -169,6 +179,23 @@ class _Section:
             part_of=self.part_of,
             note=said(view.note) if self.wanted.redact else view.note,
         )
+
+
+_OF_BEGUN = {"TaskFailed", "TaskRejected", "canceled", "terminated", TIMEOUT}
+"""The types of the failures of parts that have begun; others may say why a part could not."""
+
+
+def _heard_of(event: Event) -> set[str]:
+    """The id of a part that an event comes from. A part that is asked for may never begin."""
+    match event:
+        case ChildAsked(invocation_id=id):
+            return {id}
+        case SkillResult(invocation_id=id, outcome=outcome) if outcome.task_id == id:  # else an earlier part's
+            return {id}
+        case CommandFailed(invocation_id=id, failure=failure) if failure.type in _OF_BEGUN:
+            return {id}
+        case _:
+            return set()
 
 
 def _redacted_receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:

@@ -447,6 +447,37 @@ async def test_parts_are_exported_with_their_task() -> None:
     assert tasks[1].header.part_of == "s1"
 
 
+class Without:
+    """An engine that does not keep a task any more."""
+
+    def __init__(self, engine: FakeEngine, gone: str) -> None:
+        self.engine, self.gone = engine, gone
+
+    async def look(self, task_id: str) -> TaskView:
+        if task_id == self.gone:
+            raise TaskNotFound(task_id)
+        return await self.engine.look(task_id)
+
+    def past(self, task_id: str) -> AsyncGenerator[Snapshot | Entry]:
+        return self.engine.past(task_id)
+
+
+async def test_a_part_that_is_not_kept_is_told_from_one_that_never_began() -> None:
+    """
+    Whoever exports learns of the first; the second is nowhere missed.
+    """
+    at, gone = engine(), list[str]()
+    await at.start("sends", Content.from_text("Ada"), task_id="s1")
+    await at.fork("s1", at=1)
+    await at.decide("s1", approved=True, approver="grace")
+
+    kept = verify(await lines_of(Without(at, "s1/1.1"), "s1", parts=True, gone=gone.append))
+    dry = verify(await lines_of(at, "s1.f1", parts=True, gone=gone.append))
+
+    assert ([one.task_id for one in kept.tasks], [one.task_id for one in dry.tasks]) == (["s1"], ["s1.f1"])
+    assert gone == ["s1/1.1"]
+
+
 @pytest.mark.parametrize("how", ["recovered", "forked"])
 async def test_parts_that_a_new_task_took_over_are_exported_with_it(how: str) -> None:
     """

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -63,12 +63,13 @@ async def export(
     `at`, `explain` and `fork` take it in place of the task, and then need no server: give it a name that ends in
     `.jsonl`. A redacted export can be read, but not computed from.
     """
-    engine = await call.engine()
+    engine, gone = await call.engine(), list[str]()
     wanted = Wanted(
         redact=redact,
         parts=parts,
         receipts=_receipts() if receipts else None,
         histories=_histories(engine) if history else None,
+        gone=gone.append,
     )
     async with AsyncExitStack() as stack:
         lines = await stack.enter_async_context(aclosing(written(engine, task_id, wanted)))
@@ -76,6 +77,7 @@ async def export(
             async for line in lines:  # bytes, whatever the terminal's encoding is: the file's digests are of them
                 sys.stdout.buffer.write(line)
             sys.stdout.flush()
+            _tell_gone(call, gone)
             return
         count = 0
         with _whole(out, Path(f"{task_id}{SUFFIX}").name) as file:
@@ -83,9 +85,16 @@ async def export(
                 count += 1
                 file.write(line)
     if call.out.json:
-        call.out.value({"task_id": task_id, "file": str(out), "lines": count, "redacted": redact})
+        missing = {"gone": gone} if gone else {}
+        call.out.value({"task_id": task_id, "file": str(out), "lines": count, "redacted": redact, **missing})
     else:
         call.out.say(f"{out}  {count:,} lines{', redacted' if redact else ''}")
+    _tell_gone(call, gone)
+
+
+def _tell_gone(call: Call, parts: Sequence[str]) -> None:
+    for part in parts:
+        call.out.note(f"part {part!r} is not in the export: it was purged, or the server's retention has deleted it")
 
 
 async def purge(
