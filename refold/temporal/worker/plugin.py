@@ -22,11 +22,13 @@ from temporalio.worker import (
     Interceptor,
     Replayer,
     ReplayerConfig,
+    UnsandboxedWorkflowRunner,
     Worker,
     WorkerConfig,
     WorkflowReplayResult,
     WorkflowRunner,
 )
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from refold.core.errors import InputRejected, SkillError
 from refold.effects.activities import Effects
@@ -145,13 +147,22 @@ class RefoldPlugin(SimplePlugin):
             data_converter=self._converter,
             workflows=classes,
             activities=self._effects.activities if self._effects else [],
-            workflow_runner=self._runner,
+            workflow_runner=self._runner_beside,
             workflow_failure_exception_types=[SkillError, InputRejected, PayloadTooLarge],
             run_context=self._at_work,
         )
 
     def _converter(self, given: DataConverter | None) -> DataConverter:
         return data_converter(self.storage, codec_of(given, RefoldConverter, self.codec))
+
+    def _runner_beside(self, given: WorkflowRunner | None) -> WorkflowRunner:
+        """The runner for a worker or a replayer whose program has set one, which runs its own workflows, too."""
+        if isinstance(self._runner, Sandbox):
+            if isinstance(given, UnsandboxedWorkflowRunner):
+                return Unsandboxed(self.replayed)
+            if isinstance(given, SandboxedWorkflowRunner):
+                return self._runner.beside(given)
+        return self._runner
 
     def refuse_unfit(self, runner: WorkflowRunner | None = None) -> None:
         """Check the registrations at a worker's start, within a running event loop.

@@ -7,6 +7,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,13 +16,15 @@ import pytest
 from structlog.testing import capture_logs
 from temporalio import workflow
 from temporalio.client import Client
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxMatcher, SandboxRestrictions
 
 import activities
 import workflows
 import workflows.hello
 from refold.temporal import RefoldPlugin, make_worker
 from refold.temporal.recorded.reading import FromReplay
+from refold.temporal.worker.committed import Unsandboxed
 from refold.temporal.worker.registry import workflows_of
 from refold.temporal.worker.sandboxed import sharing
 from refold.temporal.worker.sandboxed.immutable import mutable_in
@@ -347,3 +350,71 @@ def test_a_sandbox_that_is_made_in_another_way_is_left_alone(name: str, monkeypa
 
     with pytest.raises(ImportError, match=f"in another way: {name}"):
         sharing._refuse_another()
+
+
+def runner_beside(given: WorkflowRunner, plugin: RefoldPlugin) -> WorkflowRunner:
+    """What a replayer runs workflows with, whose program has set `given`, and to which refold was added."""
+    replayer = Replayer(workflows=[], plugins=[plugin], workflow_runner=given)
+    return replayer.config(active_config=True)["workflow_runner"]
+
+
+def sandbox_beside(restrictions: SandboxRestrictions, plugin: RefoldPlugin) -> Sandbox:
+    """The same, where the program has a sandbox with these restrictions."""
+    runner = runner_beside(SandboxedWorkflowRunner(restrictions=restrictions), plugin)
+    assert isinstance(runner, Sandbox)
+    return runner
+
+
+OURS_PASSED = SandboxRestrictions.default.with_passthrough_modules("ours")
+
+
+@pytest.mark.parametrize(
+    "restrictions",
+    [
+        pytest.param(OURS_PASSED, id="passed-through"),
+        pytest.param(SandboxRestrictions.default.with_passthrough_all_modules(), id="all-passed-through"),
+        pytest.param(replace(SandboxRestrictions.default, invalid_modules=SandboxMatcher.all), id="stricter"),
+    ],
+)
+def test_the_restrictions_of_a_program_hold_beside_those_of_refold(restrictions: SandboxRestrictions) -> None:
+    """
+    A worker has one runner, which runs the program's own workflows, too. What refold passes through is added.
+    """
+    plugin = RefoldPlugin([workflows.hello])
+    passed = (
+        restrictions.passthrough_modules | sandbox(workflows_of([workflows.hello])).restrictions.passthrough_modules
+    )
+
+    assert sandbox_beside(restrictions, plugin).restrictions == replace(restrictions, passthrough_modules=passed)
+
+
+def test_the_runner_inside_a_programs_sandbox_stays() -> None:
+    """
+    It is a part of the program's settings, as the restrictions are.
+    """
+    runner = runner_beside(SandboxedWorkflowRunner(runner_class=Unsandboxed), RefoldPlugin([workflows.hello]))
+
+    assert isinstance(runner, Sandbox)
+    assert runner.runner_class is Unsandboxed
+
+
+def test_workers_under_other_restrictions_share_no_modules() -> None:
+    """
+    A module that was imported under one program's restrictions may hold what another's forbid.
+    """
+    plugin = RefoldPlugin([workflows.hello])
+    shared = sandbox_beside(SandboxRestrictions.default, plugin).shared
+
+    assert sandbox_beside(SandboxRestrictions.default, plugin).shared is shared
+    assert sandbox_beside(OURS_PASSED, plugin).shared is not shared
+
+
+def test_a_program_without_a_sandbox_gets_none() -> None:
+    """
+    Its own workflows may not be fit for one; and a plugin without one stays so beside a program's sandbox.
+    """
+    sandboxed = SandboxedWorkflowRunner(restrictions=OURS_PASSED)
+    without = RefoldPlugin([workflows.hello], sandboxed=False)
+
+    assert isinstance(runner_beside(UnsandboxedWorkflowRunner(), RefoldPlugin([workflows.hello])), Unsandboxed)
+    assert isinstance(runner_beside(sandboxed, without), Unsandboxed)

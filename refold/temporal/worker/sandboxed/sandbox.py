@@ -80,6 +80,14 @@ class Sandbox(SandboxedWorkflowRunner):
     loaded: set[type] = field(default_factory=set, init=False, repr=False, compare=False)
     reader: Reader | None = None
 
+    def beside(self, given: SandboxedWorkflowRunner) -> Sandbox:
+        """The same sandbox for a worker that has one of its own: its restrictions hold, and what it passes through is
+        passed through, as the program's own workflows expect."""
+        if given.restrictions == SandboxRestrictions.default and given.runner_class is self.runner_class:
+            return self
+        passed = given.restrictions.with_passthrough_modules(*self.restrictions.passthrough_modules)
+        return replace(self, restrictions=passed, runner_class=given.runner_class)
+
     def reading(self, reader: Reader) -> Sandbox:
         """The same sandbox for a worker or a replay with this reader."""
         other = replace(self, reader=reader)
