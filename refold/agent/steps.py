@@ -210,11 +210,16 @@ class ModelStep(Step[ModelTurn, Reply]):
         return reply, None
 
 
+def heard(turn: ModelTurn) -> tuple[Said, ...]:
+    """The conversation as it was before this step: a step that is repeated discards its first reply."""
+    said = turn.ctx.thread(turn.state.thread)
+    return said if turn.state.last_reply is None else said[: len(said) - turn.state.told - 1]
+
+
 def forget(turn: ModelTurn) -> None:
     """Continue in a copy of the conversation as it was before this step."""
     state = turn.state
-    said = turn.ctx.thread(state.thread)
-    state.unsaid, state.last_reply = list(said[: len(said) - state.told - 1]), None
+    state.unsaid, state.last_reply = list(heard(turn)), None
     name, _, number = state.thread.rpartition("~")
     state.thread = f"{name}~{int(number) + 1}" if number.isdecimal() else f"{state.thread}~2"
 

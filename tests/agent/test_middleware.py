@@ -620,6 +620,23 @@ def test_a_window_shows_all_that_is_new() -> None:
     assert [one.since for one in story.asked if isinstance(one, CallChat)] == [0, 3, 3, 3]
 
 
+def test_a_window_shows_the_same_when_a_step_is_taken_again() -> None:
+    """
+    A reply that middleware around it does not want is no turn of the conversation any more.
+    """
+
+    @around("model")
+    async def twice(turn: Any, proceed: Callable[[Any], Any]) -> Reply:
+        await proceed(turn)
+        found: Reply = await proceed(turn)
+        return found
+
+    story = play(shop(middleware=[twice, Window(1)], turns=2), "zero", "one", answers={"model": ["a", "b", "c", "d"]})
+
+    assert story.said == ("b", "d")
+    assert [one.since for one in story.asked if isinstance(one, CallChat)] == [0, 0, 2, 2]
+
+
 def test_a_failure_passes_through() -> None:
     """
     Middleware may catch what a step raises.

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from refold.agent.middleware import Proceed, Scope, Simple
-from refold.agent.steps import ModelTurn, ToolTurn
+from refold.agent.steps import ModelTurn, ToolTurn, heard
 from refold.core.chat import Reply, Said, ToolReturn, Usage, UserSaid
 from refold.core.schema import schema_of
 from refold.core.values import Value
@@ -148,7 +148,7 @@ class Window(Simple):
 
     async def around(self, turn: ModelTurn, proceed: Proceed) -> Any:
         """See `Simple.around`."""
-        said = [*turn.ctx.thread(turn.state.thread), *turn.state.unsaid, *turn.say]
+        said = [*heard(turn), *turn.state.unsaid, *turn.say]
         return await proceed(replace(turn, since=max(turn.since, _first_shown(said, max(self.turns, len(turn.say))))))
 
 
