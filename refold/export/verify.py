@@ -211,6 +211,8 @@ class _Check:
     def _view(self, line: Line) -> None:
         task, view = self._task(line), _read(TaskView, line, line.body)
         header = task.header
+        if task.view is not None:
+            raise DamagedExport(line.number, f"a second `task` for {header.task_id!r}; each has one, after its header")
         for name, claimed, found in (
             ("task_id", header.task_id, view.task_id),
             ("skill", header.skill, view.skill),

@@ -185,6 +185,17 @@ def forgeries(draw: st.DrawFn) -> list[bytes]:
     return digested(bodies)
 
 
+def test_a_task_is_described_once() -> None:
+    """
+    A second description in place of a receipt, so that the number of lines fits.
+    """
+    full = BODIES[-1]
+    receipt, task = ([kind for kind, _ in full].index(kind) for kind in ("receipt", "task"))
+    assert task < receipt
+    with pytest.raises(DamagedExport, match="a second `task`"):
+        verify(digested([*full[:task], full[task], *full[task:receipt], *full[receipt + 1 :]]))
+
+
 @settings(max_examples=500)
 @given(forgeries())
 def test_a_forged_file_is_read_or_refused(lines: list[bytes]) -> None:
