@@ -107,20 +107,25 @@ def recover(
     return new, first
 
 
-def lacks(base: Snapshot, entries: Sequence[Entry]) -> bool:
-    """Whether recovery needs entries before these: the end of a failed task's journal, and the task before it.
+def lacks(entries: Sequence[Entry]) -> bool:
+    """Whether recovery needs entries before these, the end of a failed task's journal.
 
-    Recovery looks there for the failure that ended the task; for failures that the skill's `await` had received and may
-    not have raised, since the commands are sent again; and for the results of effects that were compensated.
+    It needs the end, the failure that ended the task, and the results of effects that were compensated.
     """
+    if not any(entry.ends for entry in entries):
+        return True
     cause = next((entry.cause for entry in entries if entry.ends), None)
     come = {getattr(entry.event, name, None) for entry in entries for name in ("invocation_id", "gate")}
     done = {entry.event.invocation_id for entry in entries if isinstance(entry.event, ToolResult)}
-    return (
-        (cause is not None and cause not in come)
-        or any(receipt.status is ReceiptStatus.ERROR for receipt in base.receipts.values())
-        or not {id.removesuffix(UNDO) for id in done} <= done
-    )
+    return (cause is not None and cause not in come) or not {id.removesuffix(UNDO) for id in done} <= done
+
+
+def may_lack(base: Snapshot) -> bool:
+    """Whether recovery may need entries before this snapshot, with which a failed task's last entries begin.
+
+    The skill's `await` has received a failure by then. If it was not raised, recovery sends the command again.
+    """
+    return any(receipt.status is ReceiptStatus.ERROR for receipt in base.receipts.values())
 
 
 def sent_again(before: Snapshot, after: Snapshot, end: Entry) -> set[str]:

@@ -20,7 +20,7 @@ from refold.core.fold.journal import Entry, no_entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import Status, TaskState, derive_status
 from refold.engine import Build, EngineError, NoWorker, StorageError, TaskNotFound
-from refold.lineage.recover import lacks
+from refold.lineage.recover import lacks, may_lack
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import (
@@ -182,7 +182,7 @@ class JournalReader:
         """The end of an ended task's journal, and the task before it: what recovery folds, in one activation.
 
         It reaches back to the run in which the task ended, and further for what recovery lacks, as far as it stays
-        short.
+        short; for what it only may lack, as far as earlier runs can be read.
 
         Raises:
             EngineError: The task left no journal.
@@ -193,10 +193,16 @@ class JournalReader:
             raise EngineError(f"the journal of task {self.task_id!r} is not kept; it cannot be recovered")
         found: Segment | None = None
         for run in reversed((*result.earlier, _last_run(description, result))):
-            segment = await self._segment(run)
+            try:
+                segment = await self._segment(run)
+            except (EngineError, InputRejected):
+                if found is None or lacks(found.entries):
+                    raise
+                break
             found = segment if found is None else Segment(base=segment.base, entries=(*segment.entries, *found.entries))
-            short = len(found.entries) < FOLDED_ENTRIES
-            if any(entry.ends for entry in found.entries) and not (short and lacks(found.base, found.entries)):
+            if not lacks(found.entries) and not may_lack(found.base):
+                break
+            if len(found.entries) >= FOLDED_ENTRIES and any(entry.ends for entry in found.entries):
                 break
         assert found is not None
         if len(found.entries) > FOLDED_ENTRIES and result.mark is not None:
