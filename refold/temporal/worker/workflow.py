@@ -50,7 +50,7 @@ from refold.temporal.worker.absences import Absences, InputAbsent
 from refold.temporal.worker.batches import more_comes
 from refold.temporal.worker.display import Display
 from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
-from refold.temporal.worker.perform import CANCELED, How, begin, left_open, local_outcome, outcome
+from refold.temporal.worker.perform import CANCELED, How, begin, failure_of, left_open, local_outcome, outcome
 from refold.temporal.worker.profile import Profile, of_skill
 from refold.temporal.worker.room import Room
 from refold.temporal.worker.short.stretch import Stretches
@@ -163,7 +163,7 @@ class SkillWorkflow(TaskHandlers):
     async def _run(self) -> TaskResult:
         if self._for_others is not None:
             raise self._for_others  # fails the workflow task, which the server then gives to another worker
-        self._refuse_start()
+        await self._raise_error()
         self._acting = True
         if (at := self._begins_at()) is not None and self._first is not None:
             self._delay = asyncio.ensure_future(workflow.sleep(at - workflow.now(), summary="the task's start"))
@@ -191,17 +191,20 @@ class SkillWorkflow(TaskHandlers):
                 self._over = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
                     self._bring(CancelRequested(reason=self._why_canceled or shortened(reason, REFUSAL_CHARS)))
-        if self._error is not None:
-            raise self._error
+        await self._raise_error()
         return await self._end()
 
     def _comes(self) -> bool:
         """Whether the run may not end yet, since something that it was given would be lost with it."""
         return more_comes() or (self._error is None and self._short.turns > 0)
 
-    def _refuse_start(self) -> None:
-        if self._error is not None:
-            raise self._error
+    async def _raise_error(self) -> None:
+        """Fail the workflow, or the workflow task only, where there is an error; report the first, if asked to."""
+        if self._error is None:
+            return
+        if isinstance(self._error, (ApplicationError, *_FAILURES)):
+            await self._report_end(failure_of(self._error))
+        raise self._error
 
     # --- hold and delay: the first event is kept until somebody releases the task, or its time has come
 
@@ -527,17 +530,16 @@ class SkillWorkflow(TaskHandlers):
         else:
             self._feed(CommandFailed(**ids, failure=ended.failure or CANCELED))
 
-    async def _report_end(self) -> None:
+    async def _report_end(self, failure: Failure | None = None) -> None:
         parent = workflow.info().parent
         if parent is None or self._end_reported or not self._reports_end:
             return
-        completed = self._now.ending is Ending.COMPLETED
-        failed = Failure(kind=FailureKind.PERMANENT, type=self._failed_as(), message=self._now.reason)
-        ended = PartEnded(
-            invocation_id=self._now.task_id,
-            outcome=self._result().outcome if completed else None,
-            failure=None if completed else CANCELED if self._now.ending is Ending.CANCELED else failed,
-        )
+        if failure is None and self._now.ending is Ending.CANCELED:
+            failure = CANCELED
+        elif failure is None and self._now.ending is not Ending.COMPLETED:
+            failure = Failure(kind=FailureKind.PERMANENT, type=self._failed_as(), message=self._now.reason)
+        outcome = self._result().outcome if failure is None else None
+        ended = PartEnded(invocation_id=self._now.task_id, outcome=outcome, failure=failure)
         if self._ends_last and self._report is not None:
             await asyncio.wait([self._report])  # two signals could overtake each other
         with contextlib.suppress(ApplicationError):  # a parent that is gone needs to know nothing
@@ -618,6 +620,9 @@ class SkillWorkflow(TaskHandlers):
                 pass
         raise ApplicationError(self._now.reason, result, type=self._failed_as(), non_retryable=True)
 
+
+_FAILURES = (SkillError, InputRejected, PayloadTooLarge)
+"""Exceptions that fail a task's workflow, beside the SDK's own; any other fails the workflow task."""
 
 _TO_CURRENT = workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE
 """A new run begins with data alone, so it belongs to the current version of its deployment."""
@@ -720,8 +725,7 @@ def _defined(made: type[SkillWorkflow], type_name: str) -> type[SkillWorkflow]:
     # sandbox makes a skill's class anew for every task, so it looks once.
     found = _first_found.get(DEFINITION)
     if found is None or not all(hasattr(found, name) for name in _KNOWN_FIELDS):
-        failures = [SkillError, InputRejected, PayloadTooLarge]
-        made = workflow.defn(name=type_name, failure_exception_types=failures)(made)
+        made = workflow.defn(name=type_name, failure_exception_types=_FAILURES)(made)
         _first_found[DEFINITION] = getattr(made, DEFINITION, None)
         return made
     definition = replace(found, name=type_name, cls=made, run_fn=vars(made)["run"])

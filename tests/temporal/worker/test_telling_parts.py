@@ -52,3 +52,17 @@ async def test_a_canceled_part_reports_its_end_though_it_was_asked_late() -> Non
     last = [part.act(cancel_requested()), part.act(delivered(3))]
 
     assert last == [["signal_external_workflow_execution part_ended"], ["cancel_workflow_execution"]]
+
+
+async def test_a_part_whose_start_is_refused_reports_it() -> None:
+    """
+    Where no worker had taken the part before its task went on in a new run, which hears nothing else of it.
+    """
+    part = Activated(part_skills.LimitedWorkflow, "whole/1.1", part_of="whole")
+    message = UserMessage(content=Content.from_data({"timeout_s": "soon"}))
+    start = TaskStart(message=message, parent="whole").model_dump(mode="json")
+
+    first = part.act(part.initialized(start), signaled("report_end", True))
+    last = part.act(delivered(1))
+
+    assert (first[-1], last) == ("signal_external_workflow_execution part_ended", ["fail_workflow_execution"])
