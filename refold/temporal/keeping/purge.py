@@ -194,8 +194,7 @@ class Purge:
             return [], self._stays(task_id, f"it is open; `refold cancel {quote(task_id)}` ends it")
         if description.parent_id is not None and (why := await self._needed_by(description.parent_id)):
             return [], self._stays(task_id, f"it is a part of {description.parent_id!r}, which {why}")
-        listed = await self._listed(task_id + "/")
-        parts = list(dict.fromkeys(id for id, _ in listed))
+        parts = list(dict.fromkeys(id for id, _ in await self._listed_below(task_id + "/")))
         for part in parts:
             if await self._is_open(part):
                 return [], self._stays(task_id, f"its part {part!r} is open; `refold cancel {quote(part)}` ends it")
@@ -237,9 +236,12 @@ class Purge:
             runs = await runs_of(self.connection, task_id)
         except TaskNotFound:
             runs = []  # a part that the index still lists
+        # No later run names one that was reset, or that had the id before the task.
+        others = [run_id for id, run_id in await self._listed(f"= {search.quoted(task_id)}") if id == task_id]
+        runs = [*(run_id for run_id in others if run_id not in runs), *runs]
         ended = _Ended(task_id=task_id, of=of, runs=runs, webhooks=[])
         # One that was set again has several runs, each with the receiver's secrets.
-        listed = await self._listed(webhook_id(task_id, ""), f"WorkflowType = '{WEBHOOK}' AND ")
+        listed = await self._listed_below(webhook_id(task_id, ""), f" AND WorkflowType = '{WEBHOOK}'")
         for id in dict.fromkeys(id for id, _ in listed):
             if await self._is_open(id):
                 why = "it still delivers updates; it ends when the last one is accepted, or is removed"
@@ -256,15 +258,18 @@ class Purge:
             ended.refers.locked = ended.refers.locked or refers.locked
         return ended
 
-    async def _listed(self, prefix: str, only: str = "") -> list[tuple[str, str]]:
+    async def _listed_below(self, prefix: str, only: str = "") -> list[tuple[str, str]]:
         """The runs of workflows, by their ids, which begin with the prefix."""
-        query = f"{only}WorkflowId STARTS_WITH {search.quoted(prefix)}"
-        try:
-            listed = [(one.id, one.run_id) async for one in self.client.list_workflows(query)]
-        except RPCError as error:
-            raise server_refused(error, "list tasks") from None
+        listed = await self._listed(f"STARTS_WITH {search.quoted(prefix)}{only}")
         # A server on SQLite takes `Trip` and `trip` for the same.
         return [one for one in listed if one[0].startswith(prefix)]
+
+    async def _listed(self, which: str) -> list[tuple[str, str]]:
+        """The runs of workflows with such ids."""
+        try:
+            return [(one.id, one.run_id) async for one in self.client.list_workflows(f"WorkflowId {which}")]
+        except RPCError as error:
+            raise server_refused(error, "list tasks") from None
 
     async def _is_open(self, id: str) -> bool:
         try:

@@ -11,6 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -118,6 +120,32 @@ async def test_nothing_of_an_ended_task_stays(
     assert {file for file in made if file.exists()} == set()
     assert await gone(engine, task_id)
     assert await gone(engine, part)
+
+
+async def test_the_run_that_was_reset_goes_too(engine: TemporalEngine, purge: Purge) -> None:
+    """
+    It holds what was said, and no run of the task names it.
+    """
+    task_id, client = new("buys"), engine.client
+    await engine.start("buys", Content.from_data({"shop": "Ada", "cents": 5}), task_id=task_id)
+    await settled(engine, task_id)
+    await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=task_id),
+            reason="to try again",
+            workflow_task_finish_event_id=4,
+            request_id=task_id,
+        )
+    )
+    await client.get_workflow_handle(task_id).terminate()
+    query = f"WorkflowId = '{task_id}' AND ExecutionStatus = 'Terminated'"
+    while (await client.count_workflows(query)).count < 2:  # visibility lags a little
+        await a_moment()
+
+    [*_, done] = (await purged(purge, task_id)).values()
+
+    assert (done.task_id, done.deleted["runs"]) == (task_id, 2)
 
 
 async def test_a_task_whose_id_differs_in_upper_case_keeps_its_parts(
