@@ -68,8 +68,10 @@ class WholeFiles:
 
 async def told_as_json(request: Request, error: Exception) -> JSONResponse:
     """The error for an unknown path or a wrong HTTP method."""
-    status = error.status_code if isinstance(error, HTTPException) else 404
-    return _told(MethodNotFoundError(f"there is no {request.method} {request.url.path}"), status, request.scope)
+    status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (404, None)
+    told = _told(MethodNotFoundError(f"there is no {request.method} {request.url.path}"), status, request.scope)
+    told.headers.update(headers or {})  # `Allow`
+    return told
 
 
 async def _body(receive: Receive) -> bytes:

@@ -334,6 +334,7 @@ async def test_what_is_not_there_is_told_as_json(gateway: Calls, verb: str, path
 
     assert answer.status_code == status
     assert answer.json()["error"]["details"][0]["reason"] == "METHOD_NOT_FOUND"
+    assert ("allow" in answer.headers) is (status == 405)
 
 
 async def test_a_stream_of_0_3_that_does_not_begin_is_an_error(gateway: Calls, tasks: dict[str, str]) -> None:

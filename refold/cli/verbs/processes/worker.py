@@ -74,23 +74,35 @@ Grace = Annotated[
         "REFOLD_GRACE, else 25: Kubernetes kills after 30.",
     ),
 ]
+MOST = 1_000_000
+"""Of slots, threads and the like: more than a machine has room for, and less than the SDK's numbers can hold."""
+
 Slots = Annotated[
     int | None,
-    typer.Option("--slots", min=1, help="The most effects at once: model calls, tools, activities. Else 100."),
+    typer.Option(
+        "--slots", min=1, max=MOST, help="The most effects at once: model calls, tools, activities. Else 100."
+    ),
 ]
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="The most tools that are a plain `def` at once. Else 32.")
+    int | None,
+    typer.Option("--threads", min=1, max=MOST, help="The most tools that are a plain `def` at once. Else 32."),
 ]
 Pollers = Annotated[
     int | None,
     typer.Option(
-        "--pollers", min=2, help="How many requests for work wait at the server, of tasks and of effects each. Else 5."
+        "--pollers",
+        min=2,
+        max=MOST,
+        help="How many requests for work wait at the server, of tasks and of effects each. Else 5.",
     ),
 ]
 Cache = Annotated[
     int | None,
     typer.Option(
-        "--cache", min=1, help="The most tasks kept in memory; others are replayed at their next step. Else 1000."
+        "--cache",
+        min=1,
+        max=MOST,
+        help="The most tasks kept in memory; others are replayed at their next step. Else 1000.",
     ),
 ]
 Rate = Annotated[
