@@ -42,6 +42,9 @@ ABORTED = re.compile("workflow update was aborted|due to unexpected workflow tas
 """The server's words for an update that nobody has taken: its workflow task failed, also since something else came to
 the task as it was about to end its run; or the run went on in a new one."""
 
+UNPROCESSED = "UnprocessedUpdate"
+"""The type of the server's refusal of an update that the worker had left out of the workflow task that it completed."""
+
 TRIES = 5
 """How many times an update is sent that the server gives back, though the task goes on meanwhile."""
 
@@ -77,20 +80,20 @@ async def update(
     )
     try:
         found: A = await of_fitting_worker(connection.client, task_id, send)
-    except WorkflowUpdateFailedError as error:
-        _raise_refusal(task_id, name, error)
     except PydanticSerializationError as error:
         raise unwritable(error) from None
     except RPCTimeoutOrCancelledError:
         raise await _not_taken(connection, task_id, name) from None
-    except RPCError as error:
+    except (WorkflowUpdateFailedError, RPCError) as error:
         again = partial(update, connection, task_id, name, *arguments, update_id=update_id, answer=answer)
-        aborted = ABORTED.search(error.message) is not None
-        if aborted and tries > 1 and not (await views.look(connection, task_id)).note:
+        given_back = _is_given_back(error)
+        if given_back and tries > 1 and not (await views.look(connection, task_id)).note:
             await asyncio.sleep(AGAIN_S)
             return await again(run_id=run_id, tries=tries - 1)
-        if aborted or in_failed_state(error):
+        if given_back or (isinstance(error, RPCError) and in_failed_state(error)):
             raise await _not_taken(connection, task_id, name) from None
+        if isinstance(error, WorkflowUpdateFailedError):
+            _raise_refusal(task_id, name, error)
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise server_refused(error, f"reach task {task_id!r}") from None
         view = await views.look(connection, task_id)
@@ -102,6 +105,13 @@ async def update(
         way_out = "recover it, or start a new one" if view.lifecycle is TaskState.FAILED else "start a new one"
         raise InputRejected(f"task {task_id!r} has ended ({view.status}); {way_out}") from None
     return found
+
+
+def _is_given_back(error: WorkflowUpdateFailedError | RPCError) -> bool:
+    """Whether nobody has taken the update: neither the task nor the code of its skill has judged it."""
+    if isinstance(error, RPCError):
+        return ABORTED.search(error.message) is not None
+    return isinstance(error.cause, ApplicationError) and error.cause.type == UNPROCESSED
 
 
 async def _not_taken(connection: Connection, task_id: str, name: str) -> NoWorker:

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
+from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage
+from temporalio.api.workflowservice.v1 import UpdateWorkflowExecutionResponse
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -16,6 +18,7 @@ from refold import Content, InputRejected
 from refold.core.errors import RefoldError
 from refold.engine import NoWorker, TaskFilter
 from refold.temporal import TemporalEngine
+from refold.temporal.client.updates import UNPROCESSED
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.encryption import Encryption
@@ -190,6 +193,28 @@ async def test_an_update_that_is_given_back_is_sent_a_few_times(
     with pytest.raises(NoWorker, match="cannot take the message"):
         await TemporalEngine(between(client, on), "tests").send(task_id, HELLO)
     assert 1 < sent < 10
+
+
+async def test_an_update_that_a_worker_left_out_is_sent_again(engine: TemporalEngine, client: Client) -> None:
+    """
+    The server refuses it in the task's place, as where a worker is killed: the task has not refused the message.
+    """
+    task_id, sent = await waiting(engine), 0
+
+    async def on(rpc: str, call: Call) -> Any:
+        nonlocal sent
+        sent += rpc == "update_workflow_execution"
+        if rpc == "update_workflow_execution" and sent < 3:
+            answer = UpdateWorkflowExecutionResponse()
+            answer.stage = UpdateWorkflowExecutionLifecycleStage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
+            answer.outcome.failure.message = "Workflow Update is rejected because it wasn't processed by worker."
+            answer.outcome.failure.application_failure_info.type = UNPROCESSED
+            return answer
+        return await call()
+
+    await TemporalEngine(between(client, on), "tests").send(task_id, HELLO)
+
+    assert sent == 3
 
 
 async def test_who_polls_is_not_made_up(engine: TemporalEngine, client: Client) -> None:
