@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "summary": {"record", "core"},
     "cost": {"core"},
     "lineage": {"lineage", "core"},
-    "projection": {"projection", "engine", "core"},
+    "projection": {"projection", "sql", "engine", "core"},
     "digests": {"core"},
     "engines": {"engines", "engine", "core"},
     "export": {
@@ -67,7 +67,10 @@ MAY_IMPORT = {
     "formats": {"engine"},
     "task_lifecycle": {"engine", "core"},
     "task_store": {"task_lifecycle", "core"},
-    "effects": {"effects", "callbacks", "middleware", "conversation", "cost", "engine", "seen", "webhooks", "core"},
+    "effects": {
+        *("effects", "callbacks", "middleware", "conversation", "cost", "engine", "seen", "sql", "webhooks", "core"),
+    },
+    "sql": {"sql"},
     "temporal": {
         "temporal",
         "carrying",

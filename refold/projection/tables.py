@@ -42,9 +42,14 @@ from refold.core.errors import DefinitionError, RefoldError
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TaskState
 from refold.projection.rows import TaskRow, Transition, after
+from refold.sql import postgres
 
 T = TypeVar("T")
 _LOCK = 0x70726F6A  # any number that nobody else locks: "proj"
+_AT_ONCE = 1_000
+"""Of how many tasks the rows are deleted in one transaction."""
+
+_NAMED = {"application_name": "refold-projection"}
 _METADATA = MetaData()
 
 TASKS = Table(
@@ -117,9 +122,8 @@ class Projection:
                 url = url.set(drivername="postgresql+psycopg")
             if url.get_backend_name() not in ("sqlite", "postgresql"):
                 raise DefinitionError(url.get_backend_name(), ["name a file, or postgresql://…"], what="projection")
-            # Else the driver gives bytes for the texts of a database without an encoding.
-            texts = {"client_encoding": "utf8"} if url.get_backend_name() == "postgresql" else {}
-            self._engine = create_engine(url, pool_pre_ping=True, connect_args=texts)
+            sqlite = url.get_backend_name() == "sqlite"
+            self._engine = create_engine(url) if sqlite else postgres.engine_of(url, _NAMED, pool_pre_ping=True)
         except (ArgumentError, NoSuchModuleError, ValueError):  # a port that is no number is a ValueError
             raise DefinitionError(
                 "", ["it is no database URL; name a file, or postgresql://…"], what="projection"
@@ -128,7 +132,7 @@ class Projection:
             raise DefinitionError(
                 "", ["PostgreSQL needs a driver: pip install 'refold[postgres]'"], what="projection"
             ) from None
-        self._sqlite = url.get_backend_name() == "sqlite"
+        self._sqlite = sqlite
         self.place = (
             f"the file {url.database}" if self._sqlite else f"the database {url.database} on {url.host or 'this host'}"
         )
@@ -221,11 +225,16 @@ class Projection:
             ProjectionUnavailable: The database does not answer.
         """
 
-        def write(connection: Connection) -> None:
+        def write(connection: Connection) -> str | None:
+            some = select(TASKS.c.task_id).where(TASKS.c.task_id > last).order_by(TASKS.c.task_id).limit(_AT_ONCE)
+            ids = connection.execute(some).scalars().all()
             for table in (TRANSITIONS, TASKS, _MADE):
-                connection.execute(delete(table))
+                connection.execute(delete(table).where(table.c.task_id.in_(ids)))
+            return ids[-1] if ids else None
 
-        self._within(write, writes=True)
+        last: str | None = ""
+        while last is not None:  # some at a time: a transaction has a time limit, and others wait for it
+            last = self._within(write, writes=True)
 
     def dump(self) -> Iterator[str]:
         """Both tables as lines of JSON, in an order of their own: equal for equal tables.
@@ -323,9 +332,10 @@ class Projection:
         with self._engine.begin() as connection:
             if self._sqlite:
                 connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-            elif writes:
-                # One writer at a time: two that project a task for the first time see no row to lock.
-                connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+            else:
+                connection.exec_driver_sql(postgres.SAFELY)
+                if writes:  # one writer at a time: two that project a task for the first time see no row to lock
+                    connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
             yield connection
 
 

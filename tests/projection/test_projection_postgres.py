@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 
 from refold.projection import Projection, ProjectionUnavailable
+from refold.sql.postgres import SAFELY
 from tests.projection.test_projection import long_journal
 from tests.services.postgres import NO_ENCODING, Postgres, postgres
 
@@ -31,6 +33,43 @@ def test_a_database_without_an_encoding_serves(server: Postgres, tmp_path: Path)
 
     assert [*made.dump()] == [*alone.dump()]
     made.close()
+
+
+def test_a_server_that_stands_still(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    It is unavailable after a while, on the open connection as on a new one; then it serves as before.
+    """
+    projection = Projection(server.another("still") + "&connect_timeout=2")
+    made = projection.take("t", "errand", long_journal(1))
+    with monkeypatch.context() as impatient, server.frozen():
+        impatient.setattr("refold.sql.postgres.ANSWER_S", 0.2)
+        with pytest.raises(ProjectionUnavailable, match="timeout expired"):
+            projection.row("t")
+
+    assert projection.row("t") == made
+    projection.close()
+
+
+def test_a_lock_of_somebody_else_is_not_waited_for_long(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    As that of a program that changes the table, or of a `refold project` that stands still amid its transaction.
+    """
+    monkeypatch.setattr("refold.sql.postgres.SAFELY", SAFELY.replace("'5s'", "'20ms'"))
+    projection, engine = Projection(url := server.another("locked")), create_engine(driven(url))
+    projection.row("t")
+    with engine.begin() as other:
+        other.exec_driver_sql("LOCK TABLE task_checkpoints")
+        with pytest.raises(ProjectionUnavailable, match="lock timeout"):
+            projection.row("t")
+    engine.dispose()
+
+    assert projection.row("t").seq == 0
+    projection.close()
+
+
+def driven(url: str) -> str:
+    """The URL for SQLAlchemy, with the driver's name."""
+    return url.replace("postgresql://", "postgresql+psycopg://", 1)
 
 
 def test_several_write_what_one_would(server: Postgres, tmp_path: Path) -> None:

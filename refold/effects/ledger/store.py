@@ -57,6 +57,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from refold.core.errors import DefinitionError
 from refold.effects.ledger.receipts import LedgerUnavailable, Receipt, ReceiptState
+from refold.sql import postgres
 
 T = TypeVar("T")
 
@@ -256,7 +257,7 @@ class Store:
         wanted = select(RECEIPTS).where(RECEIPTS.c.task_id == task_id).order_by(RECEIPTS.c.began_at, RECEIPTS.c.key)
         with self._guarded():
             self._make_once()
-            with self._engine.connect() as connection:
+            with self._unhurried() as connection:
                 return [self._receipt(tuple(row)) for row in connection.execute(wanted)]
 
     def remove(self, keys: Sequence[str]) -> None:
@@ -269,7 +270,7 @@ class Store:
         with self._guarded():
             self._make_once()
             for start in range(0, len(keys) or 1, PRUNED_AT_ONCE):
-                with self._engine.begin() as connection:
+                with self._begun() as connection:
                     connection.execute(
                         delete(RECEIPTS).where(over, RECEIPTS.c.key.in_(keys[start : start + PRUNED_AT_ONCE]))
                     )
@@ -303,7 +304,7 @@ class Store:
         counted = select(RECEIPTS.c.state, func.count()).group_by(RECEIPTS.c.state)
         with self._guarded():
             self._make_once()
-            with self._engine.connect() as connection:
+            with self._unhurried() as connection:
                 found = {ReceiptState(state): int(count) for state, count in connection.execute(counted)}
         return {state: found.get(state, 0) for state in ReceiptState}
 
@@ -327,7 +328,7 @@ class Store:
             with self._engine.connect() as connection:
                 now = self.now(connection)
             while True:
-                with self._engine.begin() as connection:
+                with self._begun() as connection:
                     some = connection.execute(_PRUNE, {"before": now - older_than_s}).rowcount
                 pruned += some
                 if some < PRUNED_AT_ONCE:
@@ -342,7 +343,7 @@ class Store:
         with self._guarded():
             self._make_once()
             with self._turn or nullcontext(), self._engine.begin() as connection:
-                connection.exec_driver_sql("BEGIN IMMEDIATE" if self.file else _SAFELY)
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if self.file else postgres.SAFELY)
                 return work(connection)
 
     def now(self, connection: Connection) -> float:
@@ -425,7 +426,7 @@ class Store:
                 return cursor.fetchone()
         with self._explicit() as (connection, cursor), closing(connection.cursor()) as ends:
             with self._together(connection):
-                _all(cursor, "BEGIN", _SAFELY)
+                _all(cursor, "BEGIN", postgres.SAFELY)
                 statement.run(cursor, values)
                 ends.execute("COMMIT")
             return cursor.fetchone()
@@ -455,13 +456,25 @@ class Store:
                     driver.autocommit = False
 
     @contextmanager
+    def _begun(self) -> Iterator[Connection]:
+        with self._engine.begin() as connection:
+            if not self.file:
+                connection.exec_driver_sql(postgres.SAFELY)
+            yield connection
+
+    @contextmanager
+    def _unhurried(self) -> Iterator[Connection]:
+        with self._engine.connect() as connection, nullcontext() if self.file else postgres.unhurried(connection):
+            yield connection
+
+    @contextmanager
     def _transaction(self, key: str) -> Iterator[tuple[DBAPICursor, Receipt | None, float]]:
         """A transaction that has read one receipt, and no other changes it meanwhile; with the time."""
         self._make_once()
         if self._turn is None:
             with self._explicit() as (connection, cursor), closing(connection.cursor()) as clock:
                 with self._together(connection):
-                    _all(cursor, "BEGIN", _SAFELY)
+                    _all(cursor, "BEGIN", postgres.SAFELY)
                     self._read.run(cursor, {"of": key})
                     clock.execute(_CLOCK)
                 found, (now,) = self._found(cursor), clock.fetchone() or (0.0,)
@@ -503,7 +516,7 @@ class Store:
     def _make(self) -> None:
         if self.file:
             self._make_file(self.file)
-        with self._engine.begin() as connection:
+        with self._begun() as connection:
             # Looked up first: a role that may only read and write the tables cannot create them, even if they exist.
             if self._version(connection) != VERSION:
                 self._make_tables(connection)
@@ -643,11 +656,8 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _postgres(url: URL) -> Engine:
-    given: dict[str, Any] = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "application_name": "refold-ledger"}
-    given["client_encoding"] = "utf8"  # else the driver gives bytes for the texts of a database without an encoding
-    missing = {name: value for name, value in given.items() if name not in url.query}
     try:
-        engine = create_engine(url, pool_size=8, connect_args=missing)
+        engine = postgres.engine_of(url, {"application_name": "refold-ledger"}, pool_size=8)
     except ModuleNotFoundError:
         raise _refused("PostgreSQL needs a driver: pip install 'refold[postgres]'") from None
     event.listen(engine, "checkout", _still_there)
@@ -663,13 +673,6 @@ def _still_there(connection: Any, *_: object) -> None:
     waiting.register(connection.pgconn.socket, select_.POLLIN)
     if waiting.poll(0):
         raise InvalidatePoolError  # the others are as old
-
-
-# Commits wait for the disk even if the server's default is asynchronous: a crash must not lose a receipt.
-_SAFELY = (
-    "SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true), "
-    "set_config('statement_timeout', '10s', true)"
-)
 
 
 def _file_of(url: URL) -> Path | None:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import inspect, make_url
+from sqlalchemy import Connection, inspect, make_url
 from structlog.testing import capture_logs
 
 from refold import tool
@@ -22,6 +22,7 @@ from refold.effects.ledger.ledger import Ledger, LedgerUnavailable
 from refold.effects.ledger.receipts import Finished, InProgress, KeyReused, OutcomeUnknown, Perform
 from refold.effects.ledger.spending import Spending
 from refold.effects.ledger.store import store_of
+from refold.sql.postgres import SAFELY
 from tests.effects.conftest import Bench
 from tests.services.postgres import NO_ENCODING, Postgres, postgres
 
@@ -138,6 +139,44 @@ async def test_a_server_that_is_gone(server: Postgres) -> None:
     awaited = [log["error"] for log in logs if log["event"] == "ledger_awaited"]
     assert awaited[0].startswith("the receipt ledger in the PostgreSQL database postgres on ")
     assert calls == ["before", "during", "after"]
+
+
+async def test_a_server_that_stands_still(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A call that nobody answers is unavailable after a while, so that a worker can leave; then it serves as before.
+    """
+    ledger = Ledger(server.url)
+    with ledger:
+        told = await ledger.run(ledger.begin, ledger.ask("still", "charge", {}))
+        with monkeypatch.context() as impatient, server.frozen():
+            impatient.setattr("refold.sql.postgres.ANSWER_S", 0.2)
+            with pytest.raises(LedgerUnavailable, match=r"has not answered for 0\.2 s"):
+                await ledger.run(ledger.look, "still")
+        assert told == Perform(fence=1)
+        assert ledger.finish("still", 1, "paid") == "paid"
+
+        assert isinstance(ledger.begin(ledger.ask("still", "charge", {})), Finished)
+
+
+def test_a_worker_that_stands_still_amid_a_transaction_holds_up_nobody(
+    two: tuple[Ledger, Ledger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The server ends its transaction after a while: others go on, and it finds out that nothing was written.
+    """
+    one, other = Spending(two[0].store), Spending(two[1].store)
+    one.add("paused", tokens=1, usd=0.0)
+    other.add("paused", tokens=1, usd=0.0)
+    monkeypatch.setattr("refold.sql.postgres.SAFELY", SAFELY.replace("'30s'", "'300ms'").replace("'5s'", "'60s'"))
+
+    def pause(connection: Connection) -> None:
+        connection.exec_driver_sql("UPDATE refold_spending SET tokens = 9 WHERE owner = 'paused'")
+        other.add("paused", tokens=1, usd=0.0)  # waits for this row
+
+    with pytest.raises(LedgerUnavailable, match="idle-in-transaction timeout"):
+        two[0].store.within(pause)
+
+    assert one.today("paused").tokens == 3
 
 
 def test_any_text_is_written(two: tuple[Ledger, Ledger]) -> None:
