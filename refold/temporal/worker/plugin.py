@@ -30,9 +30,10 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from refold.core.errors import InputRejected, SkillError
+from refold.core.errors import DefinitionError, InputRejected, SkillError
 from refold.effects.activities import Effects
 from refold.effects.attempt import LEASES
+from refold.effects.callbacks import make_address
 from refold.effects.ledger.refused import RefusalRecord, Refusals
 from refold.effects.mcp.servers import McpServer
 from refold.effects.notify import Notifier
@@ -56,6 +57,7 @@ from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
 from refold.temporal.worker.sandboxed.sandbox import Sandbox, sandbox
 from refold.temporal.worker.short.ways import DURABILITY, durability_of, in_ledger, say
+from refold.temporal.worker.versioned import pin_tasks
 from refold.temporal.worker.workflow import DEFINITION
 
 if TYPE_CHECKING:
@@ -199,10 +201,18 @@ class RefoldPlugin(SimplePlugin):
         has one, and gives each worker of a process an identity of its own, unless the program has.
 
         Raises:
-            DefinitionError: As `refuse_unfit`, or `Ledger.refuse_remote` refuses the ledger.
+            DefinitionError: As `refuse_unfit`; the worker has another `RefoldPlugin` that serves something; or
+                `Ledger.refuse_remote` refuses the ledger.
             CodecError: The client was connected without refold's converter.
         """
+        if self._effects is not None and make_address in config.get("activities", ()):
+            problem = (
+                "it has two RefoldPlugins with skills or tools, for a worker has those of its client, too; "
+                "give the client one with all of them, and the worker none"
+            )
+            raise DefinitionError(config["task_queue"], [problem], what="worker of task queue")
         config = super().configure_worker(config)
+        pin_tasks(config)
         self.refuse_unfit(config.get("workflow_runner"))
         follow(config["client"])
         begin_at_zero(self.skill_ids)
