@@ -15,7 +15,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Literal, TypeVar
+from typing import Literal
 
 from pydantic import JsonValue, ValidationError
 
@@ -40,9 +40,6 @@ NO_PRICE = "no_price"
 
 Priced = Literal["recorded", "listed", "free", "unknown"]
 """Where a price is from: the worker recorded it, the installed price list has it, the model is the scripted one."""
-
-By = Literal["skill", "owner", "day"]
-T = TypeVar("T")
 
 
 class ModelCall(Value):

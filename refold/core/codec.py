@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import JsonValue, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -14,7 +14,6 @@ from refold.core.errors import describe
 from refold.core.schema import adapter, first_line, per_type, problems, resolve
 from refold.core.values import DEEPEST, UNREADABLE, fields_of, mended, text, unreadable
 
-T = TypeVar("T")
 _SETS = dict.fromkeys(("set", "frozenset"), "a set, which has no order: use a list, or a tuple")
 _NO_DATA = {"is-instance": "instances of a plain class", "is-subclass": "classes", "callable": "functions", **_SETS}
 _UNORDERED = ["set", "frozenset", "any"]  # no set: the `type` of a schema may be a schema, that of a field so named

@@ -41,7 +41,7 @@ from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue, TypeAdapter
 from temporalio import activity
@@ -97,7 +97,6 @@ from refold.effects.threads import TOOL_THREADS, Threads
 from refold.effects.tools import Tool, record_outcome, tools_of
 from refold.effects.tracing import note, note_content
 from refold.middleware import ActivityMiddleware, ActivityTurn
-from refold.seen.logs import logger
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
@@ -125,9 +124,6 @@ STEPS = 16
 """How many threads the code of tasks has between effects of one workflow task."""
 
 _TOO_LATE = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
-
-T = TypeVar("T")
-log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,8 +328,10 @@ class Effects:
         """See `Local.ledger_id`."""
         return await self._local.ledger_id()
 
-    async def brought(self, ledger: str, command: RawValue, perform: Callable[[], Awaitable[Any]]) -> Any:
-        """See `Local.brought`."""
+    async def brought(self, ledger: str | None, command: RawValue, perform: Callable[[], Awaitable[Any]]) -> Any:
+        """See `Local.brought`. Where `ledger` is None, the outcome is recorded in none: perform the effect alone."""
+        if ledger is None:
+            return await perform()
         with heartbeats(self.open.heartbeater):
             return await self._local.brought(ledger, command, perform)
 
@@ -424,9 +422,7 @@ def _mcp_tools(servers: Iterable[McpServer]) -> McpTools:
 def _llm_activity(effects: Effects) -> Callable[..., Awaitable[Any]]:
     @activity.defn(name=LLM)
     async def llm(command: RawValue, stream: bool = False, owner: str | None = None, ledger: str | None = None) -> Any:
-        if ledger is not None:
-            return await effects.brought(ledger, command, partial(asks, command, stream, owner))
-        return await asks(command, stream, owner)
+        return await effects.brought(ledger, command, partial(asks, command, stream, owner))
 
     async def asks(command: RawValue, stream: bool, owner: str | None) -> LlmOutcome:
         asked = readable(CallLlm, command)
@@ -465,9 +461,7 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[Any]]:
 def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Any]]:
     @activity.defn(name=CHAT)
     async def chat(command: RawValue, stream: bool = False, owner: str | None = None, ledger: str | None = None) -> Any:
-        if ledger is not None:
-            return await effects.brought(ledger, command, partial(asks, command, stream, owner))
-        return await asks(command, stream, owner)
+        return await effects.brought(ledger, command, partial(asks, command, stream, owner))
 
     async def asks(command: RawValue, stream: bool, owner: str | None) -> Reply:
         request = readable(ChatRequest, command)
@@ -543,9 +537,7 @@ def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[Any]
         owner: str | None = None,
         ledger: str | None = None,
     ) -> Any:
-        if ledger is not None:
-            return await effects.brought(ledger, command, partial(calls, command, decided, given, owner))
-        return await calls(command, decided, given, owner)
+        return await effects.brought(ledger, command, partial(calls, command, decided, given, owner))
 
     async def calls(command: RawValue, decided: int | bool, given: Given | None, owner: str | None) -> JsonValue:
         asked = readable(CallTool, command)

@@ -45,6 +45,3 @@ class Unknown:
     """
 
     why: str = ""
-
-
-Answer = Done | NotDone | Unknown

@@ -610,7 +610,6 @@ async def in_state(engine: TemporalEngine, shop: Shop, state: TaskState) -> Task
             raise AssertionError("a task is planned only until its first event, which comes with it")
 
 
-LEGAL = {TaskState.PAUSED: {"decide"}, TaskState.BLOCKED: {"resolve"}}
 VERBS = {"message": "message", "decide": "decide", "resolve": "dependency_resolved"}
 STATES = [state for state in TaskState if state is not TaskState.PLANNED]
 

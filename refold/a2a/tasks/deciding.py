@@ -13,7 +13,6 @@ from refold.core.commands import AskApproval
 from refold.core.content import Content
 from refold.core.gates import DecisionMade
 from refold.core.schema import problems
-from refold.core.waits import Wait
 from refold.engine import Decision as Made
 from refold.engine import Engine, TaskNotFound
 from refold.record import TaskRecord
@@ -64,11 +63,6 @@ def decisions_in(content: Content) -> list[Decision]:
         return [Decision.model_validate(one) for one in found]
     except ValidationError as error:
         raise InvalidParamsError(f"the decision does not fit: {problems(error)}") from None
-
-
-def gates_of(record: TaskRecord) -> tuple[Wait, ...]:
-    """The open gates of a task."""
-    return tuple(wait for wait in record.waits if isinstance(wait.ask, AskApproval))
 
 
 async def decide(

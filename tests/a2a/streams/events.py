@@ -12,8 +12,6 @@ import httpx
 
 from tests.a2a.conftest import VERSION
 
-ENDS = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
-
 
 @dataclass
 class Frame:
