@@ -26,12 +26,12 @@ from refold.temporal.replay.asked import Asked, given_in, left_behind, recorded_
 from refold.temporal.replay.commands import in_words, parting
 from refold.temporal.replay.divergence import Divergence, of_entries, step_before
 from refold.temporal.replay.marks import compared
+from refold.temporal.replay.stalls import HANGS, hangs, tried_again
 from refold.temporal.replay.values import clear, data_in, name_of, stored_in
 from refold.temporal.replay.watched import Seen, Watching
 from refold.temporal.worker.logs import quiet
 from refold.temporal.worker.plugin import RefoldPlugin, silently
 from refold.temporal.worker.registry import workflows_of
-from refold.temporal.worker.stalls import HANGS, hangs, tried_again
 from refold.temporal.worker.workflow import SkillWorkflow
 
 

@@ -11,9 +11,9 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import Replayer
 
 from refold.divergence import DIFFERS
+from refold.temporal.replay.stalls import HANGS, hangs, tried_again
 from refold.temporal.worker.logs import quiet
 from refold.temporal.worker.plugin import RefoldPlugin
-from refold.temporal.worker.stalls import HANGS, hangs, tried_again
 
 _MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)+)"')
 """A message in what the SDK's core says, which names one cause inside the other."""
