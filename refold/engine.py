@@ -357,7 +357,7 @@ class TaskFilter(Value):
         status: With this status, in A2A's words.
         owner: Of this owner; empty selects tasks without an owner.
         context: Of this conversation; a task that belongs to none is one of its own, by its id.
-        begins: Whose id begins with this text.
+        begins: Whose id begins with this text. Servers that do not tell upper case from lower there count more.
         since: Whose status changed at this time, or later.
         moved_since: Whose status or lifecycle state changed at this time, or later; see `Listed.moved_at`.
         waits: True selects tasks that wait for people: at a question, at a gate, or blocked.

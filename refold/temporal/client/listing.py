@@ -47,7 +47,10 @@ async def _listed(connection: Connection, row: WorkflowExecution) -> TaskView | 
 async def find(connection: Connection, wanted: TaskFilter, *, after: Place | None, limit: int) -> Sequence[Listed]:
     """See `Engine.find`."""
     query = search.tasks(wanted)
-    by_status = NewestFirst(connection.client, query, search.status_within, search.status_at, connection.windows)
+    begins = wanted.begins or ""
+    by_status = NewestFirst(
+        connection.client, query, search.status_within, search.status_at, connection.windows, begins=begins
+    )
     with refusals("list tasks"):
         found = await by_status.page(
             limit, since=_since(wanted), after=None if after is None else (after.at, after.task_id)

@@ -93,12 +93,20 @@ class NewestFirst:
         within: Narrows it to a window of time.
         time_of: The time that `within` goes by.
         windows: The last windows, which the search begins with; None begins without.
+        begins: What their ids begin with. Asked here too, since some servers do not tell upper case from lower there.
     """
 
     def __init__(
-        self, client: Client, query: str, within: Within, time_of: TimeOf, windows: Windows | None = None
+        self,
+        client: Client,
+        query: str,
+        within: Within,
+        time_of: TimeOf,
+        windows: Windows | None = None,
+        *,
+        begins: str = "",
     ) -> None:
-        self.client, self.query, self.within, self.time_of = client, query, within, time_of
+        self.client, self.query, self.within, self.time_of, self.begins = client, query, within, time_of, begins
         self.windows = Windows() if windows is None else windows
 
     async def page(
@@ -114,7 +122,8 @@ class NewestFirst:
         found: list[WorkflowExecution] = []
         high = None if after is None else after[0] + MOMENT
         async for rows in self._windows(limit, since, high):
-            rest = [row for row in rows if after is None or self._place(row) > (EPOCH - after[0], after[1])]
+            mine = [row for row in rows if row.id.startswith(self.begins)]
+            rest = [row for row in mine if after is None or self._place(row) > (EPOCH - after[0], after[1])]
             size = min(BATCH, max(limit, FEWEST))  # mostly none is dropped, so that no more are needed
             for start in range(0, len(rest), size):
                 found += await self._newest_runs(rest[start : start + size])

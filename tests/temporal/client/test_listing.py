@@ -63,6 +63,17 @@ async def spread(client: Client) -> dict[str, datetime]:
     return at
 
 
+async def test_the_beginning_of_an_id_is_told_by_upper_case(
+    engine: TemporalEngine, spread: dict[str, datetime]
+) -> None:
+    """
+    On the server that `refold dev` starts, too, which takes letters of both cases for the same there.
+    """
+    found = await turned(engine, TaskFilter(begins="spread-00"), 7)
+    assert {one.task_id for one in found} == {id for id in spread if id.startswith("spread-00")}
+    assert await engine.find(TaskFilter(begins="Spread-00")) == []
+
+
 @pytest.mark.parametrize("limit", [3, 50, 100])
 async def test_pages_walk_back_in_time(client: Client, spread: dict[str, datetime], limit: int) -> None:
     """
