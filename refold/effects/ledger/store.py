@@ -498,6 +498,12 @@ class Store:
         except (DBAPIError, driver.Error) as error:
             text = str(error.orig if isinstance(error, DBAPIError) else error)
             said = next((line.strip() for line in text.splitlines() if line.strip()), "it does not answer")
+            if getattr(getattr(error, "orig", error), "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                # A deletion, too, is written to the log beside the file first.
+                said += (
+                    "; free some megabytes there by other means, since deleting needs room itself: `refold ledger "
+                    "prune` then makes room for new receipts within the file, which stays as large as it is"
+                )
             raise LedgerUnavailable(self.place, said) from None
         except SQLAlchemyError as error:
             raise LedgerUnavailable(self.place, type(error).__name__) from None
@@ -682,7 +688,12 @@ def _file_of(url: URL) -> Path | None:
         raise _refused(f"{url.get_backend_name()!r} is not supported: name a file, or postgresql://…")
     if not url.database or url.database == ":memory:":
         raise _refused("a ledger in memory forgets what it is for: name a file")
-    return Path(url.database).expanduser().absolute()
+    file = Path(url.database).expanduser().absolute()
+    if file.is_dir():
+        raise _refused(f"{file} is a folder: name a file in it, such as {file / 'ledger.db'}")
+    if file.exists() and not file.is_file():
+        raise _refused(f"{file} is no regular file: name one, or postgresql://…")
+    return file
 
 
 def _place_of(url: URL) -> str:
@@ -697,6 +708,8 @@ def store_of(named: str, *, clock: Callable[[], float] | None = None) -> Store:
         DefinitionError: The setting names an unsupported database.
     """
     if "://" not in named:
+        if named.startswith(("postgresql:", "postgres:", "sqlite:")):  # else it would be a file of this name
+            raise _refused(f"{named.partition(':')[0]}: is followed by two slashes; name a file, or postgresql://…")
         return Store(URL.create("sqlite", database=named), clock=clock)
     try:
         url = make_url(named)

@@ -603,6 +603,10 @@ def test_the_file_of_the_user(tmp_path: Path) -> None:
     [
         ("mysql://db/x", "'mysql' is not supported|no database URL"),
         ("sqlite://", "a ledger in memory forgets"),
+        (".", r"is a folder: name a file in it, such as .*ledger\.db"),
+        ("sqlite:////tmp", "is a folder"),
+        ("/dev/null", "is no regular file"),
+        ("postgresql:ledger", "is followed by two slashes"),
         ("://", "no database URL"),
         ("postgresql://u:p@h:x/d", "no database URL"),
     ],
@@ -613,6 +617,20 @@ def test_a_setting_that_names_no_ledger(named: str, said: str) -> None:
     """
     with pytest.raises(DefinitionError, match=said):
         store_of(named)
+
+
+def test_a_full_disk_is_told_with_what_to_do(ledger_file: Path) -> None:
+    """
+    A deletion needs room itself, so `refold ledger prune` alone cannot help.
+    """
+    ledger = Ledger(str(ledger_file))
+    ledger.store.counts()
+    with closing(ledger.store._connected().cursor()) as cursor:
+        cursor.execute("PRAGMA max_page_count=1")  # raised to what there is already
+
+    with pytest.raises(LedgerUnavailable, match="is full; free some megabytes there by other means"):
+        ledger.begin(ledger.ask("k", "charge", {}, task_id="t" * 20_000))
+    ledger.store.close()
 
 
 @pytest.mark.parametrize(
