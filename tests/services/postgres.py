@@ -77,7 +77,9 @@ class Postgres:
                 os.kill(one, signal.SIGCONT)
 
     def start(self) -> None:
-        """On the data that it had."""
+        """On the data that it had. The package waits ten seconds for it, and a busy machine may need longer."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._server.ensure_postgres_running()
         self._server.ensure_postgres_running()
 
 
