@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from temporalio.client import WorkflowHistory
+from temporalio.common import VersioningBehavior
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
@@ -57,8 +59,7 @@ from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
 from refold.temporal.worker.sandboxed.sandbox import Sandbox, sandbox
 from refold.temporal.worker.short.ways import DURABILITY, durability_of, in_ledger, say
-from refold.temporal.worker.versioned import pin_tasks
-from refold.temporal.worker.workflow import DEFINITION
+from refold.temporal.worker.workflow import DEFINITION, SkillWorkflow
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
@@ -68,6 +69,8 @@ _workers = count(1)  # of this process
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 """The SDK's least pause between heartbeats, short because heartbeats carry a model's streamed text."""
+
+_UNSAID = (None, VersioningBehavior.UNSPECIFIED)  # what a new version of a deployment does with a workflow
 
 
 class RefoldPlugin(SimplePlugin):
@@ -212,7 +215,7 @@ class RefoldPlugin(SimplePlugin):
             )
             raise DefinitionError(config["task_queue"], [problem], what="worker of task queue")
         config = super().configure_worker(config)
-        pin_tasks(config)
+        _pin_tasks(config)
         self.refuse_unfit(config.get("workflow_runner"))
         follow(config["client"])
         begin_at_zero(self.skill_ids)
@@ -333,3 +336,25 @@ def silently(histories: AsyncIterator[WorkflowHistory]) -> Iterator[AsyncIterato
 def _is_dynamic(cls: type) -> bool:
     definition = getattr(cls, DEFINITION, None)
     return definition is not None and getattr(definition, "name", "") is None
+
+
+def _pin_tasks(config: WorkerConfig) -> None:
+    """Pin tasks to the version that began their run, as refold's own workers do, where the deployment has no default.
+
+    The SDK refuses a workflow that does not say, and a skill has no place to. A default holds for the program's
+    workflows, too, so it is set only where each of them says; else the SDK refuses the program's, as without refold.
+    """
+    deployment = config.get("deployment_config")
+    if deployment is None or not deployment.use_worker_versioning:
+        return
+    if deployment.default_versioning_behavior in _UNSAID and all(map(_says_behavior, config.get("workflows") or ())):
+        config["deployment_config"] = replace(deployment, default_versioning_behavior=VersioningBehavior.PINNED)
+
+
+def _says_behavior(cls: type) -> bool:
+    definition = getattr(cls, DEFINITION, None)
+    return (
+        issubclass(cls, SkillWorkflow)
+        or getattr(definition, "versioning_behavior", None) not in _UNSAID
+        or getattr(definition, "dynamic_config_fn", None) is not None
+    )
