@@ -117,4 +117,5 @@ def _imported(source: Source) -> ModuleType:
 
 
 def _is_here(folder: Path, name: str) -> bool:
-    return (folder / name).is_dir() or (folder / f"{name}.py").is_file()
+    # A folder without Python files is no module yet: the tutorial begins with two.
+    return any((folder / name).rglob("*.py")) or (folder / f"{name}.py").is_file()

@@ -80,3 +80,30 @@ def test_what_is_not_there_is_said_to_be(root: Path, target: str) -> None:
     """
     with pytest.raises(NotFound, match=target):
         find_sources(target, [root])
+
+
+def test_a_package_of_packages_is_found_and_an_empty_folder_is_none(tmp_path: Path) -> None:
+    """
+    A folder of an application may hold its skills in folders of their own, and may hold nothing yet.
+    """
+    (tmp_path / "nothing_yet").mkdir()
+    (tmp_path / "workflows" / "billing").mkdir(parents=True)
+    (tmp_path / "workflows" / "billing" / "refund.py").touch()
+
+    assert [found.name for found in find_sources("workflows", [tmp_path])] == ["workflows.billing.refund"]
+    with pytest.raises(NotFound, match="nothing_yet"):
+        find_sources("nothing_yet", [tmp_path])
+
+
+@pytest.mark.parametrize("target", ["src", "src/shop", "src/shop/skill.py"])
+def test_a_file_is_named_from_the_innermost_import_root(tmp_path: Path, target: str) -> None:
+    """
+    In the layout with `src`, which an editable install puts on the import path; else a skill would be imported twice.
+    """
+    (tmp_path / "src" / "shop").mkdir(parents=True)
+    for name in ("__init__.py", "skill.py"):
+        (tmp_path / "src" / "shop" / name).touch()
+
+    found = find_sources(str(tmp_path / target), [tmp_path, tmp_path / "src", tmp_path / "src" / "shop"])
+
+    assert found[-1].name == "shop.skill"

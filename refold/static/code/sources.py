@@ -74,6 +74,11 @@ def find_sources(target: str, roots: Sequence[Path]) -> list[Source]:
     return found
 
 
+def _has_source(folder: Path) -> bool:
+    """Whether there is a Python file in a folder, or below it; not in one that has just been made."""
+    return any(not _skipped(file.relative_to(folder)) for file in folder.rglob("*.py"))
+
+
 def _is_name(target: str) -> bool:
     return all(part.isidentifier() for part in target.split("."))
 
@@ -90,9 +95,12 @@ def _skipped(path: Path) -> bool:
 
 
 def _of_file(file: Path, roots: Sequence[Path]) -> Source:
-    """A file's module: named from the import root it lies in, else from its outermost package."""
+    """A file's module: named from the innermost import root it lies in, else from its outermost package."""
     whole = file.resolve()
-    root = next((root.resolve() for root in roots if whole.is_relative_to(root.resolve())), None)
+    # `src` may be on the import path below the current folder: a skill in it is imported once, by the name that the
+    # application's own modules use. A package is no root, though a script's folder may be one.
+    around = [at for root in roots if whole.is_relative_to(at := root.resolve()) and not (at / "__init__.py").exists()]
+    root = max(around, key=lambda at: len(at.parts), default=None)
     if root is None or not _is_name(".".join(_parts(whole, root))):
         root = whole.parent
         while (root / "__init__.py").exists() and root != root.parent:
@@ -108,7 +116,7 @@ def _parts(file: Path, root: Path) -> tuple[str, ...]:
 def _of_module(name: str, roots: Sequence[Path]) -> list[Source] | None:
     for root in roots:
         base = root.joinpath(*name.split("."))
-        if (base.is_dir() and any(base.glob("*.py"))) or (base / "__init__.py").exists():
+        if _has_source(base):
             return _below(base, [root])
         if (file := base.with_suffix(".py")).is_file():
             return [Source(name, file, root.resolve())]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from refold.cli.application import usual_sources
 from tests.cli.conftest import Shell
 
 ROOT = Path(__file__).parents[3]
@@ -69,6 +70,20 @@ def test_graph_of_what_is_not_there(refold: Shell, here: Path) -> None:
     assert "has no 'Nope'" in refold("graph", "late_skills:Nope").err
     assert "cannot be defined" in refold("graph", "late_skills:time").err
     assert "name a skill by its id, or as late_skills:NameOfItsClass" in refold("graph", "late_skills.py").err
+
+
+def test_an_application_without_tools_may_have_a_folder_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    As the tutorial's first step makes it: nobody has named the folder, so nothing is missing in it.
+    """
+    for name in ("workflows", "activities"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "workflows" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+
+    assert [source.name for source in usual_sources()] == ["workflows"]
 
 
 def test_check_prints_findings_and_exits_1(refold: Shell, here: Path) -> None:
