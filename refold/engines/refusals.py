@@ -1,4 +1,4 @@
-"""What every engine refuses, in the same words."""
+"""What every engine refuses, in the same words, and the reasons that it gives itself."""
 
 from __future__ import annotations
 
@@ -59,6 +59,14 @@ def checked(make: Callable[..., T], **fields: Any) -> T:
         return make(**fields)
     except ValidationError as error:
         raise InputRejected(problems(error)) from None
+
+
+NOT_NEEDED = "does not need it any more"
+
+
+def not_needed(task_id: str) -> str:
+    """Why a part of a task is canceled: the task has ended, or has dropped the command that the part is for."""
+    return f"task {task_id!r} {NOT_NEEDED}"
 
 
 def not_over(task_id: str) -> InputRejected:

@@ -59,6 +59,7 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import Value
 from refold.cost import OWNER_DAY
 from refold.engine import PayloadTooLarge
+from refold.engines.refusals import not_needed
 from refold.temporal.data.inputs import Unread
 from refold.temporal.data.search_attributes import at_start
 from refold.temporal.data.wire import (
@@ -288,8 +289,13 @@ async def _canceling(id: str) -> None:
     try:
         await asyncio.Future()
     except asyncio.CancelledError:
-        await workflow.get_external_workflow_handle(id).cancel()
+        await _cancel(id)
         raise
+
+
+async def _cancel(part: str) -> None:
+    reason = not_needed(workflow.info().workflow_id)
+    await workflow.get_external_workflow_handle(part).cancel(reason=reason)
 
 
 def _child(
@@ -323,7 +329,7 @@ def _child(
         except asyncio.CancelledError:
             if not child.done():  # the SDK would cancel its first run alone, which is over where it has gone on since
                 with contextlib.suppress(ApplicationError):  # it has ended meanwhile, and says so by itself
-                    await workflow.get_external_workflow_handle(want.invocation_id).cancel()
+                    await _cancel(want.invocation_id)
                 await asyncio.wait([child])
             raise
 

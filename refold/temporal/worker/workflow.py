@@ -38,6 +38,7 @@ from refold.core.waits import Unresolved, Wait
 from refold.digests import chained
 from refold.divergence import Difference
 from refold.engine import PayloadTooLarge
+from refold.engines.refusals import NOT_NEEDED
 from refold.engines.view import view_of
 from refold.lineage.fork import fork
 from refold.lineage.recover import recover
@@ -190,7 +191,7 @@ class SkillWorkflow(TaskHandlers):
                 canceled = True
                 self._over = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
-                    self._bring(CancelRequested(reason=self._why_canceled or shortened(reason, REFUSAL_CHARS)))
+                    self._bring(CancelRequested(reason=self._why_canceled or shortened(_own(reason), REFUSAL_CHARS)))
         await self._raise_error()
         return await self._end()
 
@@ -642,6 +643,15 @@ def _is_versioned() -> bool:
 def _is_part(want: Want) -> TypeGuard[Perform]:
     # Asked of each of perhaps two thousand effects: the sandbox makes `isinstance` slow.
     return type(want) is Perform and type(want.command) is CallSkill
+
+
+def _own(reason: str) -> str:
+    """The reason of a request to cancel without what the SDK puts before it: who asked, by the id of a run.
+
+    Only a task's own words to its parts, so that requests that histories hold already are read as they were.
+    """
+    _, _, said = reason.partition(" with reason: ")
+    return said if said.endswith(NOT_NEEDED) else reason
 
 
 def _for_people(task: Snapshot) -> tuple[tuple[Wait, ...], tuple[Unresolved, ...]]:
