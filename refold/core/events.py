@@ -275,6 +275,10 @@ class Forked(Value):
     by: str | None = lean()
 
 
+CANCELED = "canceled on request"
+"""Why a task was canceled, where nobody says why."""
+
+
 class CancelRequested(Value):
     """A person or client asked to cancel the task."""
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from refold.core.errors import InputRejected
-from refold.core.gates import DecisionMade
-from refold.engine import Decision
+from refold.core.gates import DecisionMade, Grace
+from refold.engine import Decision, TaskView
 from refold.engines.refusals import checked
 
 
@@ -61,3 +61,29 @@ def holder_of(task_id: str, gates: Sequence[str], asked_by: Mapping[str, str]) -
             "decisions; decide at one task at a time"
         )
     return holders[0] if holders else task_id
+
+
+def gate_of(view: TaskView, said: Decision, late: Grace | None) -> tuple[str, str]:
+    """The id of the gate that a decision is for, and the digest of what it shows.
+
+    Args:
+        view: The task that the decision was sent to.
+        said: The decision.
+        late: The gate that has timed out and still takes a grant; None if there is none.
+
+    Raises:
+        InputRejected: No such gate is open, or several are and the decision names none.
+    """
+    gates = [wait for wait in view.waiting_for if wait.gate_kind is not None]
+    met = [wait for wait in gates if said.gate in (None, wait.gate, wait.slot)]
+    if len(met) == 1:
+        return met[0].gate, str(met[0].digest)
+    if not gates and late is not None and said.gate in (None, late.gate):
+        return late.gate, late.digest
+    if not met and said.gate is not None and said.digest is not None:
+        return said.gate, said.digest  # the task itself knows why it refuses
+    listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait in gates) or "none"
+    if met:
+        raise InputRejected(f"several gates of task {view.task_id!r} are open; say which one: {listed}")
+    which = "no gate" if said.gate is None else f"no gate {said.gate!r}"
+    raise InputRejected(f"{which} of task {view.task_id!r} is open ({view.status}); open: {listed}")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from refold.core.errors import InputRejected
-from refold.core.lifecycle import Status
+from refold.core.lifecycle import Status, TaskState
 from refold.core.schema import problems
 from refold.core.values import shortened
 
@@ -61,12 +61,35 @@ def checked(make: Callable[..., T], **fields: Any) -> T:
         raise InputRejected(problems(error)) from None
 
 
+HAS_BEGUN = "it has begun, or has ended; there is nothing to release"
+
 NOT_NEEDED = "does not need it any more"
 
 
 def not_needed(task_id: str) -> str:
     """Why a part of a task is canceled: the task has ended, or has dropped the command that the part is for."""
     return f"task {task_id!r} {NOT_NEEDED}"
+
+
+def is_over(task_id: str, status: Status, lifecycle: TaskState) -> InputRejected:
+    """The reason for refusing what is sent to a task that is over."""
+    way_out = "recover it, or start a new one" if lifecycle is TaskState.FAILED else "start a new one"
+    return InputRejected(f"task {task_id!r} has ended ({status}); {way_out}")
+
+
+def nothing_to_cancel(task_id: str, status: Status) -> InputRejected:
+    """The reason for refusing to cancel a task that has ended."""
+    return InputRejected(f"task {task_id!r} has ended ({status}); there is nothing to cancel")
+
+
+def not_failed(task_id: str, status: Status) -> InputRejected:
+    """The reason for refusing to recover a task that is open or completed."""
+    return InputRejected(f"task {task_id!r} is {status}; only a task that failed or was canceled recovers")
+
+
+def part_not_over(part: str) -> InputRejected:
+    """The reason for refusing to recover a task while a part of it is not over."""
+    return InputRejected(f"part {part!r} is not over; recover the task when it is")
 
 
 def not_over(task_id: str) -> InputRejected:

@@ -25,10 +25,11 @@ from refold.conversation import check_previous, previous_of
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id
 from refold.core.chat import Previous
-from refold.core.commands import AskApproval, CallSkill, CallTool, Notify, PartBudget
+from refold.core.commands import CallSkill, CallTool, Notify, PartBudget
 from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.events import (
+    CANCELED,
     CancelRequested,
     ChildAsked,
     DependencyResolved,
@@ -39,7 +40,7 @@ from refold.core.events import (
     UserMessage,
 )
 from refold.core.fold.apply import advance, planned
-from refold.core.fold.journal import Entry
+from refold.core.fold.journal import Entry, no_entry
 from refold.core.fold.questions import refused_answers
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Snapshot
@@ -47,6 +48,7 @@ from refold.core.fold.wanted import Alarm, Perform, SendAnswer, finished, wanted
 from refold.core.lifecycle import Ending, TaskState
 from refold.core.lineage.ids import own_id
 from refold.core.retry_policy import Failure
+from refold.core.values import REFUSAL_CHARS, shortened
 from refold.core.waits import Unresolved, Wait
 from refold.engine import (
     Build,
@@ -65,11 +67,23 @@ from refold.engine import (
     Tokens,
     UnknownSkill,
 )
-from refold.engines.decisions import decision_of, holder_of
-from refold.engines.refusals import check_later, check_task_id, checked, not_over, recovered_before
+from refold.engines.decisions import decision_of, gate_of, holder_of
+from refold.engines.refusals import (
+    HAS_BEGUN,
+    check_later,
+    check_task_id,
+    checked,
+    is_over,
+    not_failed,
+    not_needed,
+    not_over,
+    nothing_to_cancel,
+    part_not_over,
+    recovered_before,
+)
 from refold.engines.together import refused
 from refold.engines.view import not_begun, view_of, with_first
-from refold.lineage.fork import fork
+from refold.lineage.fork import fork, unforkable
 from refold.lineage.recover import recover, sent_again
 from refold.record import Explanation, TaskRecord, explain, record_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
@@ -209,18 +223,18 @@ class FakeEngine:
         """See `Engine.start`. Generated ids are `{skill}-1`, `{skill}-2`, … Here no task waits for another one."""
         self._reach()
         check_later(hold, start_delay)
-        if skill not in self.skills:
-            raise UnknownSkill(skill, list(self.skills))
+        message = checked(UserMessage, content=content, message_id=message_id, delivery_id=delivery_id)
+        before = None if previous is None else self._task(previous).now
+        if before is not None:
+            check_previous(before, owner)
         if task_id is None:
             task_id = next(id for n in self._numbers if (id := f"{skill}-{n}") not in self._tasks)
         else:
             check_task_id(task_id)
         if task_id in self._tasks:
             raise TaskExists(task_id)
-        message = checked(UserMessage, content=content, message_id=message_id, delivery_id=delivery_id)
-        before = None if previous is None else self._task(previous).now
-        if before is not None:
-            check_previous(before, owner)
+        if skill not in self.skills:
+            raise UnknownSkill(skill, list(self.skills))
         task = self._planned(
             self.skills[skill],
             task_id,
@@ -249,8 +263,6 @@ class FakeEngine:
         early: Early = False,
     ) -> TaskView:
         """See `Engine.send`."""
-        task = self._task(task_id)
-        self._need_worker()
         said = checked(
             UserMessage,
             content=content,
@@ -260,6 +272,8 @@ class FakeEngine:
             sender=sender,
             early=early,
         )
+        task = self._task(task_id)
+        self._need_worker()
         if said.called_back or delivery_id is None or delivery_id not in task.now.seen:
             self._take(task, said)
             await self._do()
@@ -269,8 +283,10 @@ class FakeEngine:
         """See `Engine.release`."""
         task = self._task(task_id)
         self._need_worker()
+        if self._over(task):
+            raise is_over(task_id, task.now.status, task.now.lifecycle)
         if not task.later:
-            raise InputRejected(f"task {task_id!r}: it has begun, or has ended; there is nothing to release")
+            raise InputRejected(f"task {task_id!r}: {HAS_BEGUN}")
         task.held, task.begins_at = False, None
         await self._do()
         return self._view(task)
@@ -279,7 +295,9 @@ class FakeEngine:
         """See `Engine.cancel`."""
         task = self._task(task_id)
         self._need_worker()
-        self._take(task, CancelRequested(reason=reason))
+        if task.now.ended:
+            raise nothing_to_cancel(task_id, task.now.status)
+        self._take(task, CancelRequested(reason=shortened(reason or CANCELED, REFUSAL_CHARS)))
         await self._do()
         return self._view(task)
 
@@ -307,9 +325,9 @@ class FakeEngine:
         """See `Engine.decide_together`. Decisions with `vouched_by` count as signed."""
         task = self._task(task_id)
         self._need_worker()
-        met = [_gate(task.now, one.gate, one.digest) for one in decisions]
-        asked_by = {wait.gate: task_id for wait in task.now.waits}
-        asked_by |= {wait.gate: wait.asked_by for pending in task.now.pending.values() for wait in pending.asks}
+        view = self._view(task)
+        met = [gate_of(view, one, task.now.grace) for one in decisions]
+        asked_by = {wait.gate: wait.asked_by or task_id for wait in view.waiting_for}
         holder = holder_of(task_id, [gate for gate, _ in met], asked_by)
         made = [
             decision_of(one, gate, shown, approver=approver, vouched_by=vouched_by)
@@ -330,11 +348,11 @@ class FakeEngine:
         comment: str = "",
     ) -> TaskView:
         """See `Engine.resolve`."""
-        task = self._task(task_id)
-        self._need_worker()
         said = checked(
             DependencyResolved, invocation_id=invocation_id, retry=retry, outcome=outcome, by=by, comment=comment
         )
+        task = self._task(task_id)
+        self._need_worker()
         self._take(task, said)
         await self._do()
         return self._view(task)
@@ -342,12 +360,15 @@ class FakeEngine:
     async def recover(self, task_id: str, *, by: str | None = None, task_queue: str | None = None) -> TaskView:
         """See `Engine.recover`. There are no task queues here."""
         failed = self._task(task_id)
-        if failed.now.ended and not finished(failed.now):
+        if failed.now.lifecycle is not TaskState.FAILED:
+            raise not_failed(task_id, failed.now.status)
+        if not self._over(failed):
             raise not_over(task_id)
-        if going := [id for id in self._below(task_id) if not finished(self._tasks[id].now)]:
-            raise InputRejected(f"part {going[0]!r} is not over; recover the task when it is")
         new_id = next(id for n in count(1) if (id := f"{task_id}.r{n}") not in self._tasks)
-        for id in (*self._above(failed), task_id, *self._below(task_id)):
+        below = list(self._below(task_id))
+        for id in (*self._above(failed), task_id, *below):
+            if id in below and not self._over(self._tasks[id]):
+                raise part_not_over(id)
             if (other := self._going_on(id)) is not None:
                 raise recovered_before(id, other.task_id, other.status)
         snapshot, first = recover(failed.skill, failed.snapshots[0], failed.entries, new_id, self.clock.now, by=by)
@@ -366,11 +387,13 @@ class FakeEngine:
         task_queue: str | None = None,
     ) -> TaskView:
         """See `Engine.fork`. Generated ids are `{task_id}.f1`, `{task_id}.f2`, …; there are no task queues here."""
+        if new_id is not None:
+            check_task_id(new_id)
         task = self._task(task_id)
+        if why := unforkable(task_id, task.snapshots[0].seq + 1, task.entries, at):
+            raise InputRejected(why)
         if new_id is None:
             new_id = next(id for n in count(1) if (id := f"{task_id}.f{n}") not in self._tasks)
-        else:
-            check_task_id(new_id)
         if new_id in self._tasks:
             raise TaskExists(new_id)
         snapshot, first = fork(
@@ -387,6 +410,12 @@ class FakeEngine:
         )
         await self._do()
         return self._view(task)
+
+    def _over(self, task: _Task) -> bool:
+        """Whether a task and its parts have ended, and nothing more is wanted for any of them."""
+        return finished(task.now) and all(
+            self._over(one) for one in self._tasks.values() if one.asked_by == task.now.task_id
+        )
 
     def _above(self, task: _Task) -> Iterator[str]:
         """The tasks that this one is a part of."""
@@ -461,7 +490,10 @@ class FakeEngine:
     async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
         """See `Engine.find`."""
         self._reach()
-        found = sorted((_listed(task.now) for task in self._tasks.values() if _is(task.now, wanted)), key=_order)
+        found = sorted(
+            (_listed(task.now, over=self._over(task)) for task in self._tasks.values() if _is(task.now, wanted)),
+            key=_order,
+        )
         rest = [one for one in found if after is None or _order(one) > (START - after.at, after.task_id)]
         return rest[:limit]
 
@@ -515,8 +547,8 @@ class FakeEngine:
         """See `Engine.at`."""
         task = self._task(task_id)
         base, last = task.snapshots[0].seq, task.now.seq
-        if not base < seq <= last:
-            raise InputRejected(f"task {task_id!r} has no entry {seq}; its entries are {base + 1} to {last}")
+        if not base <= seq <= last:
+            raise InputRejected(no_entry(task_id, seq, base + 1, last))
         return task.snapshots[seq - base]
 
     # --- for tests
@@ -672,6 +704,8 @@ class FakeEngine:
 
     def _take(self, task: _Task, *events: Event) -> None:
         """Apply events as an update does: all or none, and refused ones leave no trace."""
+        if self._over(task):
+            raise is_over(task.now.task_id, task.now.status, task.now.lifecycle)
         if task.later and not isinstance(events[0], CancelRequested):
             raise InputRejected(f"task {task.now.task_id!r}: {not_begun(task.now.task_id, task.begins_at)}")
         if (found := refused(task.skill, task.now, events, self.clock.now)) is not None:
@@ -808,8 +842,8 @@ class FakeEngine:
         want = wanted(snapshot)
         task.going = {key: one for key, one in task.going.items() if key in want}
         self._stop_children(task)
-        if task.asked_by is not None and finished(snapshot):
-            self._report(task, task.asked_by)
+        if finished(snapshot):
+            self._report(task)
         elif task.asked_by is not None and (again or (snapshot.open_waits, snapshot.unresolved) != task.reported):
             waits, unresolved = task.reported = snapshot.open_waits, snapshot.unresolved
             asked = ChildAsked(invocation_id=snapshot.task_id, waits=waits, unresolved=unresolved, refused=again)
@@ -819,16 +853,19 @@ class FakeEngine:
     def _stop_children(self, task: _Task) -> None:
         for id, child in list(self._tasks.items()):
             if child.asked_by == task.now.task_id and not child.now.ended and id not in task.now.pending:
-                self._feed(child, CancelRequested(reason=f"task {task.now.task_id!r} does not need it any more"))
+                self._feed(child, CancelRequested(reason=not_needed(task.now.task_id)))
 
-    def _report(self, child: _Task, parent_id: str) -> None:
-        """Deliver a child task's result to its parent."""
-        parent, now = self._tasks[parent_id], child.now
+    def _report(self, part: _Task) -> None:
+        """Deliver the result of a part to its parent, once its own parts have ended."""
+        if part.asked_by is None or not self._over(part):
+            return
+        parent, now = self._tasks[part.asked_by], part.now
         out = (one for one in wanted(parent.now).values() if isinstance(one, Perform))
         want = next((one for one in out if one.invocation_id == now.task_id), None)
         if want is None:
-            return
-        self._come_to(parent, want, _outcome_of(now) if now.ending is Ending.COMPLETED else _failure_of(now))
+            self._report(parent)  # it has ended before, and waited for this part
+        else:
+            self._come_to(parent, want, _outcome_of(now) if now.ending is Ending.COMPLETED else _failure_of(now))
 
     def _out(self, task: _Task, id: str) -> Perform:
         out = [one for one in wanted(task.now).values() if isinstance(one, Perform)]
@@ -857,24 +894,6 @@ def _failure_of(task: Snapshot) -> Failure:
     return permanent(task.reason, type="TaskRejected" if task.ending is Ending.REJECTED else "TaskFailed")
 
 
-def _gate(task: Snapshot, named: str | None, digest: str | None) -> tuple[str, str]:
-    """The id of the gate to decide at, and the digest of what it shows."""
-    gates = [(wait, wait.ask) for wait in task.open_waits if isinstance(wait.ask, AskApproval)]
-    met = [(wait, ask) for wait, ask in gates if named in (None, wait.gate, wait.slot)]
-    if len(met) == 1:
-        return met[0][0].gate, met[0][1].digest if digest is None else digest
-    grace = task.grace
-    if grace is not None and named in (None, grace.gate):
-        return grace.gate, grace.digest if digest is None else digest
-    if not met and named is not None and digest is not None:
-        return named, digest  # the task itself knows why it refuses
-    listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait, _ in gates) or "none"
-    if met:
-        raise InputRejected(f"several gates of task {task.task_id!r} are open; say which one: {listed}")
-    which = "no gate" if named is None else f"no gate {named!r}"
-    raise InputRejected(f"{which} of task {task.task_id!r} is open ({task.status}); open: {listed}")
-
-
 def _is(task: Snapshot, wanted: TaskFilter) -> bool:
     """Whether a task fits the filter."""
     return (
@@ -890,7 +909,7 @@ def _is(task: Snapshot, wanted: TaskFilter) -> bool:
     )
 
 
-def _listed(task: Snapshot) -> Listed:
+def _listed(task: Snapshot, *, over: bool) -> Listed:
     return Listed(
         task_id=task.task_id,
         skill=task.skill,
@@ -898,7 +917,7 @@ def _listed(task: Snapshot) -> Listed:
         lifecycle=task.lifecycle,
         status_at=task.status_at or task.at,
         moved_at=_moved_at(task),
-        over=finished(task),
+        over=over,
     )
 
 

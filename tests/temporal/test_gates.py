@@ -161,6 +161,8 @@ async def test_nobody_decides_in_time(engine: TemporalEngine, shop: Shop, mail: 
         await engine.decide(view.task_id, gate.gate, approved=False, approver="ada", digest=gate.digest)
     with pytest.raises(InputRejected, match="has ended and is not over"):
         await engine.recover(view.task_id)
+    with pytest.raises(InputRejected, match=r"has ended \(failed\); there is nothing to cancel"):
+        await engine.cancel(view.task_id)
     await engine.decide(view.task_id, gate.gate, approved=True, approver="ada", digest=gate.digest)
     late = await engine.look(view.task_id)
     assert (late.late, late.lifecycle) == ("ada", TaskState.FAILED)

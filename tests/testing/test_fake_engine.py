@@ -597,7 +597,7 @@ async def test_a_task_is_recovered_once_it_is_over() -> None:
     with pytest.raises(InputRejected, match="'alone' has ended and is not over"):
         await engine.recover("alone")
     await engine.cancel("T")
-    with pytest.raises(InputRejected, match=r"part 'T/1.1' is not over"):
+    with pytest.raises(InputRejected, match="'T' has ended and is not over"):
         await engine.recover("T")
     await engine.advance(300)
 
@@ -658,7 +658,7 @@ async def test_errors_are_those_of_an_engine() -> None:
         await news(engine, "X")
     with pytest.raises(InputRejected, match="nothing waits for an answer to 'who'"):
         await engine.send("T", TEXT("me"), slot="who")
-    with pytest.raises(InputRejected, match="entries are 1 to 3"):
+    with pytest.raises(InputRejected, match="has the entries 1 to 3, not 4"):
         await engine.at("T", 4)
     await engine.cancel("T", reason="enough")
     with pytest.raises(InputRejected, match="has ended"):
@@ -1082,7 +1082,7 @@ async def test_a_held_task_begins_when_it_is_released() -> None:
     assert refused.refused
     assert await news(engine, held.task_id) == [1]
     assert (await engine.release(held.task_id)).status is Status.COMPLETED
-    with pytest.raises(InputRejected, match="there is nothing to release"):
+    with pytest.raises(InputRejected, match=r"has ended \(completed\); start a new one"):
         await engine.release(held.task_id)
 
     other = await engine.start("hello", TEXT("Bob"), hold=True)
@@ -1104,3 +1104,40 @@ async def test_a_delayed_task_begins_at_its_time() -> None:
     assert (await engine.look(second.task_id)).lifecycle is TaskState.PLANNED
     await engine.advance(1)
     assert (await engine.look(second.task_id)).status is Status.COMPLETED
+
+
+@pytest.mark.parametrize(("said", "way_out"), [("good", "start a new one"), (None, "recover it, or start a new one")])
+async def test_a_task_that_is_over_refuses_in_the_words_of_the_engine_on_temporal(
+    said: str | None, way_out: str
+) -> None:
+    """
+    Messages, resolutions and releases name the way out; a cancel and a recovery say why there is nothing to do.
+    """
+    engine = FakeEngine([Clerk, Patient, Naps, Boss])
+    over = (await engine.start("naps", Content.from_data({"seconds": 1}), task_id="T")).task_id
+    if said is None:
+        await engine.cancel(over)
+    else:
+        await engine.advance()
+    status = (await engine.look(over)).status
+
+    for call in (
+        engine.send(over, Content.from_text("hello")),
+        engine.resolve(over, retry=True),
+        engine.release(over),
+        engine.decide(over, "any", approved=True, approver="ada", digest="0" * 32),
+    ):
+        with pytest.raises(InputRejected, match=rf"task 'T' has ended \({status}\); {way_out}"):
+            await call
+    with pytest.raises(InputRejected, match=rf"task 'T' has ended \({status}\); there is nothing to cancel"):
+        await engine.cancel(over)
+
+
+async def test_a_cancel_without_a_reason_has_one() -> None:
+    """
+    The same as on Temporal.
+    """
+    engine = FakeEngine([Naps])
+    await engine.start("naps", Content.from_data({"seconds": 1}), task_id="T")
+
+    assert (await engine.cancel("T")).reason == "canceled on request"

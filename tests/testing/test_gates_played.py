@@ -213,18 +213,18 @@ async def test_the_engine_recovers() -> None:
     after = [entry async for entry in engine.journal("A.r1", after=entries[0].seq)]
     assert after == entries[1:]
     assert (await engine.at("A.r1", entries[0].seq)).task_id == "A.r1"
-    with pytest.raises(InputRejected, match="its entries are"):
+    with pytest.raises(InputRejected, match="has the entries 8 to 10, not 1"):
         await engine.at("A.r1", 1)
 
 
 async def test_the_engine_refuses_to_recover_what_has_not_failed() -> None:
     """
-    As the core does.
+    In the words of the engine on Temporal.
     """
     engine = shop()
     await engine.start("shop", Content.from_text("a book"), task_id="A", owner="Ann")
 
-    with pytest.raises(InputRejected, match="is open"):
+    with pytest.raises(InputRejected, match="'A' is input-required; only a task that failed or was canceled recovers"):
         await engine.recover("A")
 
 

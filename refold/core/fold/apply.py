@@ -17,6 +17,7 @@ from refold.core.authoring.skill import Live, Skill, skill_id
 from refold.core.chat import Previous
 from refold.core.commands import PartBudget
 from refold.core.events import (
+    CANCELED,
     EVENT,
     RESULT_TYPES,
     BackoffOver,
@@ -168,7 +169,7 @@ def _open_task_took(draft: Draft, event: Event) -> Sequence[Event]:
         case ChildAsked():
             questions.part_asked(draft, event)
         case CancelRequested(reason=reason):
-            ending.end(draft, Ending.CANCELED, reason or "canceled on request")
+            ending.end(draft, Ending.CANCELED, reason or CANCELED)
         case DecisionMade():
             return gates.decided(draft, event)
         case ReminderDue(gate=gate):

@@ -16,7 +16,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState, derive_status
 from refold.core.lineage.ids import place
 from refold.engine import EngineError, OffspringView, TaskNotFound
-from refold.engines.refusals import not_over, recovered_before
+from refold.engines.refusals import not_failed, not_over, part_not_over, recovered_before
 from refold.lineage.fork import unforkable
 from refold.lineage.recover import sent_again
 from refold.temporal.client import search, views
@@ -105,7 +105,7 @@ async def _ended(connection: Connection, task_id: str) -> WorkflowExecutionDescr
         await views.closed(connection, task_id)
         description = await connection.describe(task_id)
     if search.as_shown(description)[0] is not TaskState.FAILED:
-        raise InputRejected(f"task {task_id!r} is {view.status}; only a task that failed or was canceled recovers")
+        raise not_failed(task_id, view.status)
     return description
 
 
@@ -189,7 +189,7 @@ async def _part(connection: Connection, id: str) -> Part | None:
     except TaskNotFound:
         return None  # it was never started
     if description.status is WorkflowExecutionStatus.RUNNING:
-        raise InputRejected(f"part {id!r} is not over; recover the task when it is")
+        raise part_not_over(id)
     if search.as_shown(description)[0] is TaskState.DONE:
         result = await views.result_of(connection, description)
         return None if result is None else Part(outcome=result.outcome)

@@ -13,7 +13,6 @@ from typing import Any, NoReturn, TypeVar
 from pydantic_core import PydanticSerializationError
 from temporalio.client import (
     RPCTimeoutOrCancelledError,
-    WorkflowExecutionStatus,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
@@ -21,13 +20,15 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import InputRejected
+from refold.core.events import CANCELED
 from refold.core.fold.snapshot import Snapshot
-from refold.core.gates import DecisionMade
+from refold.core.gates import DecisionMade, Grace
 from refold.core.lifecycle import TERMINAL, TaskState
 from refold.divergence import DIFFERS
-from refold.engine import CodeChanged, Decision, NoWorker, TaskNotFound, TaskView, WaitView
-from refold.engines.decisions import decision_of, holder_of
-from refold.temporal.client import views
+from refold.engine import CodeChanged, Decision, NoWorker, TaskNotFound, TaskView
+from refold.engines.decisions import decision_of, gate_of, holder_of
+from refold.engines.refusals import is_over, nothing_to_cancel
+from refold.temporal.client import search, views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
 from refold.temporal.client.errors import in_failed_state, of_task, server_refused, unwritable, why_silent
 from refold.temporal.client.fleet.fitting import of_fitting_worker
@@ -102,8 +103,7 @@ async def update(
                 raise await _not_taken(connection, task_id, name) from None
             await asyncio.sleep(AGAIN_S)
             return await again(tries=tries - 1)
-        way_out = "recover it, or start a new one" if view.lifecycle is TaskState.FAILED else "start a new one"
-        raise InputRejected(f"task {task_id!r} has ended ({view.status}); {way_out}") from None
+        raise is_over(task_id, view.status, view.lifecycle) from None
     return found
 
 
@@ -132,13 +132,14 @@ async def decide(
         view = await views.told(connection, task_id)
     except views.Silent as silent:
         raise NoWorker(f"task {task_id!r} cannot be asked for its gates: {silent}") from None
-    met = [await _gate(connection, view, one) for one in decisions]
+    late = await _timed_out(connection, task_id) if view.lifecycle is TaskState.FAILED else None
+    met = [gate_of(view, one, late) for one in decisions]
     asked_by = {wait.gate: wait.asked_by or task_id for wait in view.waiting_for}
-    holder = holder_of(task_id, [wait.gate for wait in met], asked_by)
+    holder = holder_of(task_id, [gate for gate, _ in met], asked_by)
     said_at = datetime.now(UTC)
     made = [
-        decision_of(one, wait.gate, str(wait.digest), approver=approver, vouched_by=vouched_by, said_at=said_at)
-        for one, wait in zip(decisions, met, strict=True)
+        decision_of(one, gate, shown, approver=approver, vouched_by=vouched_by, said_at=said_at)
+        for one, (gate, shown) in zip(decisions, met, strict=True)
     ]
     await update(connection, holder, "decide", *(_signed(holder, one) for one in made))
 
@@ -153,7 +154,7 @@ async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskVi
         EngineError: The server refuses, or does not answer.
     """
     description = await connection.describe(task_id)
-    if description.status is not WorkflowExecutionStatus.RUNNING:
+    if search.as_shown(description)[0] in TERMINAL:  # it may still compensate, or take late grants
         raise await _nothing_to_cancel(connection, task_id)
     handle = connection.client.get_workflow_handle(task_id)
     try:
@@ -161,7 +162,7 @@ async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskVi
             if reason and codec_in(connection.client.data_converter) is not None:
                 await handle.signal(CANCEL_REASON, reason)
                 reason = ""
-            await handle.cancel(reason=reason or "canceled on request")
+            await handle.cancel(reason=reason or CANCELED)
     except TaskNotFound:  # it has ended meanwhile
         raise await _nothing_to_cancel(connection, task_id) from None
     await views.closed(connection, task_id)
@@ -179,37 +180,16 @@ async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskVi
 
 
 async def _nothing_to_cancel(connection: Connection, task_id: str) -> InputRejected:
-    view = await views.look(connection, task_id)
-    return InputRejected(f"task {task_id!r} has ended ({view.status}); there is nothing to cancel")
+    return nothing_to_cancel(task_id, (await views.look(connection, task_id)).status)
 
 
-async def _gate(connection: Connection, view: TaskView, decision: Decision) -> WaitView:
-    task_id, named, digest = view.task_id, decision.gate, decision.digest
-    gates = [wait for wait in view.waiting_for if wait.gate_kind is not None]
-    met = [wait for wait in gates if named in (None, wait.gate, wait.slot)]
-    if len(met) == 1:
-        return met[0]
-    if not gates and view.lifecycle is TaskState.FAILED:
-        late = await _timed_out(connection, task_id)
-        if late is not None and named in (None, late.gate):
-            return late
-    if not met and named is not None and digest is not None:
-        return WaitView(slot=named, message="", gate=named, digest=digest)  # the task knows why not
-    listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait in gates) or "none"
-    if len(met) > 1:
-        raise InputRejected(f"several gates of task {task_id!r} are open; say which one: {listed}")
-    which = "no gate" if named is None else f"no gate {named!r}"
-    raise InputRejected(f"{which} of task {task_id!r} is open ({view.status}); open: {listed}")
-
-
-async def _timed_out(connection: Connection, task_id: str) -> WaitView | None:
+async def _timed_out(connection: Connection, task_id: str) -> Grace | None:
     """The gate whose time ran out, while a late grant is still recorded."""
     try:
         snapshot = await connection.query(task_id, "snapshot", kind=Snapshot)
     except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError):
         return None
-    grace = snapshot.grace
-    return None if grace is None else WaitView(slot="", message="", gate=grace.gate, digest=grace.digest)
+    return snapshot.grace
 
 
 def _signed(task_id: str, decision: DecisionMade) -> Verdict:

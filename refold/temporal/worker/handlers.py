@@ -24,6 +24,7 @@ from refold.core.gates import DecisionMade
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.divergence import Difference, opened_as, shown_as
 from refold.engine import TaskView
+from refold.engines.refusals import HAS_BEGUN
 from refold.engines.together import Refused, refused
 from refold.engines.view import not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
@@ -49,8 +50,6 @@ from refold.temporal.worker.display import count_refused, note_refused, note_rel
 
 LARGEST_REFUSED = 2_000_000
 """The largest input of an update, in bytes, that is refused before it is in history."""
-
-HAS_BEGUN = "it has begun, or has ended; there is nothing to release"
 
 MARK_ENTRIES = 500
 """A run keeps the snapshot after so many entries, and so on, so that no query and no recovery folds a whole run."""

@@ -196,7 +196,7 @@ def test_a_message_to_a_task_at_work_is_refused_held_or_interrupts_it() -> None:
         (["cancel", "nope"], "TaskNotFound", "refold list"),
         (["journal", "nope"], "TaskNotFound", "refold list"),
         (["watch", "nope"], "TaskNotFound", "refold list"),
-        (["at", "t1", "99"], "InputRejected", "its entries are 1 to 3"),
+        (["at", "t1", "99"], "InputRejected", "has the entries 1 to 3, not 99"),
         (["at", "t1", "many"], "BadParameter", "refold at --help"),
         (["show"], "MissingParameter", "refold show --help"),
         (["nope"], "UsageError", "refold --help"),
