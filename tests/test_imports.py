@@ -488,6 +488,22 @@ def test_refold_without_extras_is_whole() -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "lacks", "extra"),
+    [("refold.a2a", "a2a", "a2a"), ("refold.temporal.encryption", "cryptography", "encryption")],
+)
+def test_a_missing_extra_says_what_to_install(module: str, lacks: str, extra: str) -> None:
+    """
+    Whoever imports what an extra is for learns its name.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_WITHOUT, lacks], input=module, check=False, capture_output=True, text=True
+    )
+
+    assert f"pip install 'refold[{extra}]'" in done.stdout + done.stderr
+
+
 def test_refold_exports_the_core_alone() -> None:
     """
     `refold` offers names of the core, each listed once, and nothing else but its own modules.

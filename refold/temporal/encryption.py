@@ -16,14 +16,18 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from refold.engine import CodecError
 from refold.temporal.data.codec import KEY_ID, UNLIKE, KeyMissing, named_key
+
+try:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{__name__} needs {error.name!r}: pip install 'refold[encryption]'") from error
 
 KEYS_ENV = "REFOLD_ENCRYPTION_KEYS"
 FILE_ENV = "REFOLD_ENCRYPTION_KEYS_FILE"

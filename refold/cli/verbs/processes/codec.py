@@ -60,7 +60,7 @@ async def codec(
         from refold.temporal.data.remote import RemoteCodec
         from refold.temporal.worker.logs import log_to_stderr
     except ImportError as error:
-        raise CallError(f"the codec server needs more packages ({error}): pip install 'refold[a2a]'") from None
+        raise CallError(f"the codec server needs more packages: {error}") from None
     if codec_from_env() is None:
         raise CallError(
             f"{ENV} names no codec, such as refold.temporal.encryption:from_env: there is nothing to decrypt"

@@ -138,7 +138,7 @@ async def serve(
         from refold.a2a import serve as serving
         from refold.temporal.worker.logs import log_to_stderr
     except ImportError as error:
-        raise CallError(f"the gateway needs more packages ({error}): pip install 'refold[a2a]'") from None
+        raise CallError(f"the gateway needs more packages: {error}") from None
     security = _security(a2a.security_from_env(), host, anonymous=anonymous)
     log_to_stderr(as_json=log_json)
     # The SDK logs a traceback for each request that does not fit; refold logs such requests itself.
