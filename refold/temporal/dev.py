@@ -15,7 +15,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -134,12 +134,12 @@ async def dev_server(
     binary = find_binary()
     if db is not None and not db.parent.is_dir():
         raise DevServerError(f"the server's state cannot be kept in {db}: there is no folder {db.parent}")
-    for given in (port, ui_port if ui else None):
-        if given is not None:
-            _refuse_taken(given)
-    with _output(log) as output:
+    with _output(log) as output, ExitStack() as claims:
+        for given in (port, ui_port if ui else None):
+            if given is not None:
+                _refuse_taken(given, claims)
         for attempt in range(1, ATTEMPTS + 1):
-            grpc, web = _ports(port, ui_port, usual if attempt == 1 else (0, 0))
+            grpc, web = _ports(port, ui_port, usual if attempt == 1 else (0, 0), claims)
             server_args = _arguments(
                 grpc, web if ui else None, db, namespace, time_skipping, search_attributes, settings
             )
@@ -291,35 +291,42 @@ def _read(output: IO[bytes], begins: int) -> str:
     return output.read().decode(errors="replace").strip()
 
 
-def _ports(port: int | None, ui_port: int | None, usual: tuple[int, int]) -> tuple[int, int]:
+def _ports(port: int | None, ui_port: int | None, usual: tuple[int, int], claims: ExitStack) -> tuple[int, int]:
     # Both sockets stay open until both ports are known, so that the ports differ.
     with socket.socket() as first, socket.socket() as second:
         for candidate in (first, second):
             candidate.bind((HOST, 0))
         return (
-            port or _free(usual[0]) or first.getsockname()[1],
-            ui_port or _free(usual[1]) or second.getsockname()[1],
+            port or _free(usual[0], claims) or first.getsockname()[1],
+            ui_port or _free(usual[1], claims) or second.getsockname()[1],
         )
 
 
-def _free(port: int) -> int:
-    """The port, if it is free and not 0; else 0."""
-    return port if port and _unusable(port) is None else 0
+def _free(port: int, claims: ExitStack) -> int:
+    """The port, claimed, if it is free and not 0; else 0."""
+    return port if port and _unusable(port, claims) is None else 0
 
 
-def _unusable(port: int) -> str | None:
-    """Why no server can listen on a port of this machine; None if one can."""
+def _unusable(port: int, claims: ExitStack) -> str | None:
+    """Why no server can listen on a port of this machine; None if one can. Then it is claimed while `claims` is open.
+
+    A server listens only some time after its start. Another one that is started meanwhile on the same port would find
+    that the first one answers, and take it for itself until its own process has ended. A claim is a UDP socket of the
+    same number, which Temporal has no use for: one process at a time can have it, and it goes with the process.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        claim = claims.enter_context(socket.socket(type=socket.SOCK_DGRAM))
         try:
             probe.bind((HOST, port))
+            claim.bind((HOST, port))
         except OSError as error:
             return error.strerror or str(error)
     return None
 
 
-def _refuse_taken(port: int) -> None:
-    if (why := _unusable(port)) is not None:
+def _refuse_taken(port: int, claims: ExitStack) -> None:
+    if (why := _unusable(port, claims)) is not None:
         raise DevServerError(
             f"port {port} cannot be used for the Temporal server ({why}); choose another, or give none and a free one "
             "is taken"

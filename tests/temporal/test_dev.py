@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -197,6 +199,20 @@ exit 2
     async with dev_server() as server:
         await Client.connect(server.address)
     assert tried.exists()
+
+
+async def test_servers_that_start_at_once_are_two() -> None:
+    """
+    Neither takes the other for itself, though one port is usual for both and free as they begin.
+    """
+    usual = (free_port(), free_port())
+    async with AsyncExitStack() as stack:
+        begun = [stack.enter_async_context(dev_server(usual=usual)) for _ in range(3)]
+        servers = await asyncio.gather(*begun)
+
+        assert len({server.address for server in servers}) == 3
+        assert f"127.0.0.1:{usual[0]}" in {server.address for server in servers}
+        assert not any(server.ended.done() for server in servers)
 
 
 def test_without_a_binary_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
