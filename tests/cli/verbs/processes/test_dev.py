@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -253,13 +254,13 @@ def test_the_usual_ports_are_taken_where_they_are_free() -> None:
     """
     A second server beside the first takes other ports; a port that is given is taken, or refused.
     """
-    with socket.socket() as taken, socket.socket() as other:
+    with socket.socket() as taken, socket.socket() as other, ExitStack() as claims:
         for one in (taken, other):
             one.bind(("127.0.0.1", 0))
         free = other.getsockname()[1]
         other.close()
         busy = taken.getsockname()[1]
 
-        assert _ports(None, None, (free, 0))[0] == free
-        assert _ports(None, None, (busy, busy))[0] != busy
-        assert _ports(5, None, (free, 0))[0] == 5
+        assert _ports(None, None, (free, 0), claims)[0] == free
+        assert _ports(None, None, (busy, busy), claims)[0] != busy
+        assert _ports(5, None, (free, 0), claims)[0] == 5
