@@ -1,1 +1,1 @@
-"""What all engines share: a task's view, decisions as a caller makes them, and how a task takes several together."""
+"""What all engines share: a task's view, what each refuses and in which words, and decisions, also several together."""
