@@ -65,7 +65,7 @@ def run(script: str, *args: str) -> str:
         ("refold.temporal.worker.run", PROVIDERS | {"sqlalchemy"}),
         # One provider's library takes as long to load as all others: it is loaded where a model needs it.
         ("refold.effects.models.chat", {"anthropic", "openai"}),
-        ("refold.temporal.worker.workflow", PROVIDERS | {"httpx", "httpx2"}),
+        ("refold.temporal.worker.task.workflow", PROVIDERS | {"httpx", "httpx2"}),
         # `refold --help` and wrong calls need no server.
         ("refold.cli.app", HEAVY),
     ],

@@ -17,7 +17,7 @@ inside = {names!r}
 sys.modules.update(dict.fromkeys(inside))
 import refold.temporal.worker.plugin
 from refold.effects import attempt
-from refold.temporal.worker import committed
+from refold.temporal.worker.activation import committed
 from refold.temporal.worker.sandboxed import sandbox
 assert sandbox.SharingModules is None
 assert attempt.ActivityHeartbeat is None

@@ -17,7 +17,7 @@ from refold.engine import NoWorker, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.client import journal
 from refold.temporal.data.wire import Page, TaskStart
-from refold.temporal.worker.workflow import SkillWorkflow
+from refold.temporal.worker.task.workflow import SkillWorkflow
 from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal import skills
 from tests.temporal.conftest import PATIENT, failures_of_the_worker, replay_all

@@ -1,7 +1,7 @@
 """Inputs of a task that its worker cannot get: a reference to a value that is not stored, or a key that is not here.
 
 Anybody can send one, and an error would fail the workflow task, again and again. So whatever came from outside is
-handed to the task, with the reason, and the task decides (`refold.temporal.worker.absences`):
+handed to the task, with the reason, and the task decides (`refold.temporal.worker.task.absences`):
 
 | what cannot be got                                  | is refused                                              |
 | --------------------------------------------------- | ------------------------------------------------------- |

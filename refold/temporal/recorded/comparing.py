@@ -16,7 +16,7 @@ from refold.temporal.data.marks import Mark
 from refold.temporal.data.turns import NONE, Turns
 from refold.temporal.recorded.here import Recorded
 from refold.temporal.recorded.reading import Past, Reader, Run, Sent, Words
-from refold.temporal.worker.batches import OWN
+from refold.temporal.worker.activation.batches import OWN
 
 if TYPE_CHECKING:
     # The SDK's own, so not for certain there at run time; `committed` makes no recorder where it is not.

@@ -17,7 +17,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, RESULT_MEMO, TOOL_ACTIVITIES
 from refold.temporal.replay.watched import Given
-from refold.temporal.worker.batches import OWN
+from refold.temporal.worker.activation.batches import OWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from refold.temporal.replay.watched import Seen, Watching
 from refold.temporal.worker.logs import quiet
 from refold.temporal.worker.plugin import RefoldPlugin, silently
 from refold.temporal.worker.registry import workflows_of
-from refold.temporal.worker.workflow import SkillWorkflow
+from refold.temporal.worker.task.workflow import SkillWorkflow
 
 
 class Replayed(BaseModel):

@@ -3,7 +3,7 @@
 Temporal's replayer says only whether the kinds and ids of the commands fit. So the runner of the workflows is wrapped
 here: the commands are kept with all their fields, and before the workflow is forgotten it is asked for its journal.
 
-Uses the messages between the SDK and its core, as `refold.temporal.worker.committed` does.
+Uses the messages between the SDK and its core, as `refold.temporal.worker.activation.committed` does.
 """
 
 from __future__ import annotations

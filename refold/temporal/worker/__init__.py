@@ -1,1 +1,1 @@
-"""The worker's side: skills as workflows, commands as activities, the sandbox, and the worker process."""
+"""The worker process: what it serves, why it refuses to start, its plugin, profile and log."""

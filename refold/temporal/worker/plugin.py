@@ -51,15 +51,15 @@ from refold.temporal.data.storage_setting import storage_from_env
 from refold.temporal.recorded.reading import FromReplay, FromServer
 from refold.temporal.seen.runtime import begin_at_zero, follow
 from refold.temporal.worker import profile
-from refold.temporal.worker.committed import Unsandboxed
-from refold.temporal.worker.display import REFUSED, SILENT
+from refold.temporal.worker.activation.committed import Unsandboxed
 from refold.temporal.worker.logs import keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
 from refold.temporal.worker.sandboxed.sandbox import Sandbox, sandbox
 from refold.temporal.worker.short.ways import DURABILITY, durability_of, in_ledger, say
-from refold.temporal.worker.workflow import DEFINITION, SkillWorkflow
+from refold.temporal.worker.task.display import REFUSED, SILENT
+from refold.temporal.worker.task.workflow import DEFINITION, SkillWorkflow
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger

@@ -13,8 +13,8 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
 from refold.temporal.data.turns import NONE, Turns, turns_of
-from refold.temporal.worker import batches
-from refold.temporal.worker.batches import BATCH, CROWD, OWN, PER_TASK, Batches
+from refold.temporal.worker.activation import batches
+from refold.temporal.worker.activation.batches import BATCH, CROWD, OWN, PER_TASK, Batches
 
 TASK = ("workflow_task_scheduled", "workflow_task_started", "workflow_task_completed")
 SIGNAL, ACTIVITY, TIMER = "workflow_execution_signaled", "activity_task_completed", "timer_fired"

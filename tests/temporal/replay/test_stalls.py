@@ -10,7 +10,7 @@ import pytest
 
 from refold.temporal.replay.stalls import HANGS
 from refold.temporal.upgrade.replay_check import ReplayCheck
-from refold.temporal.worker.workflow import SkillWorkflow
+from refold.temporal.worker.task.workflow import SkillWorkflow
 from tests.temporal.replay.changed import each, recorded
 from workflows import hello
 

@@ -34,7 +34,7 @@ from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.data.wire import TaskStart
 from refold.temporal.encryption import Encryption
-from refold.temporal.worker import batches
+from refold.temporal.worker.activation import batches
 from tests.temporal.conftest import PATIENT
 from tests.temporal.short import short_skills
 from tests.temporal.short.short_skills import TOOLS, calls, gates, glance, hold, moody

@@ -18,8 +18,8 @@ from temporalio.workflow import Info, ParentInfo, _Definition
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Off
 from refold.temporal.recorded.reading import Reader
-from refold.temporal.worker.committed import Unsandboxed
-from refold.temporal.worker.workflow import SkillWorkflow
+from refold.temporal.worker.activation.committed import Unsandboxed
+from refold.temporal.worker.task.workflow import SkillWorkflow
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 CONVERTER = data_converter(Off())

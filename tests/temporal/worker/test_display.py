@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from refold import Ctx, InputRejected, Transition, flow_skill, step, tool
 from refold.temporal.data.inputs import message_from, value_from
 from refold.temporal.data.wire import Verdict
-from refold.temporal.worker.display import LINE_CHARS, details, note_refused
+from refold.temporal.worker.task.display import LINE_CHARS, details, note_refused
 from refold.testing import fails, play, reply, transient, user
 
 

@@ -33,9 +33,9 @@ from refold.core.fold.journal import Entry
 from refold.effects.asking import asked
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
-from refold.temporal.worker import batches
-from refold.temporal.worker.committed import Committed
-from refold.temporal.worker.workflow import SkillWorkflow
+from refold.temporal.worker.activation import batches
+from refold.temporal.worker.activation.committed import Committed
+from refold.temporal.worker.task.workflow import SkillWorkflow
 from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal import order_skills
 from tests.waiting import a_moment

@@ -13,7 +13,7 @@ from refold import Content, Status
 from refold.core.fold.delivery import MOST_OPEN
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
-from refold.temporal.worker import room
+from refold.temporal.worker.task import room
 from tests.sweeps import LONG_S
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import settled

@@ -24,13 +24,13 @@ import workflows
 import workflows.hello
 from refold.temporal import RefoldPlugin, make_worker
 from refold.temporal.recorded.reading import FromReplay
-from refold.temporal.worker.committed import Unsandboxed
+from refold.temporal.worker.activation.committed import Unsandboxed
 from refold.temporal.worker.registry import workflows_of
 from refold.temporal.worker.sandboxed import sharing
 from refold.temporal.worker.sandboxed.immutable import mutable_in
 from refold.temporal.worker.sandboxed.sandbox import Sandbox, sandbox
 from refold.temporal.worker.sandboxed.uses import Uses
-from refold.temporal.worker.workflow import SkillWorkflow
+from refold.temporal.worker.task.workflow import SkillWorkflow
 from tests.temporal import skills
 
 SHIPPED = sorted(found.name for found in pkgutil.iter_modules(workflows.__path__, "workflows."))

@@ -27,7 +27,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from refold.core.authoring.tool import tool_spec
 from refold.temporal.recorded.reading import Reader
-from refold.temporal.worker.committed import Committed, is_task, tolerant
+from refold.temporal.worker.activation.committed import Committed, is_task, tolerant
 
 if TYPE_CHECKING:
     from temporalio.workflow import _Definition

@@ -41,7 +41,7 @@ from temporalio.api.failure.v1 import Failure
 from refold.core.lineage.ids import place
 from refold.effects.short.stretch import RUNS, STRETCH, Asked, Record, Turn, error_of
 from refold.temporal.data.wire import LEDGER_ACTIVITY, STRETCH_END
-from refold.temporal.worker.batches import ENDS, OWN, Activate
+from refold.temporal.worker.activation.batches import ENDS, OWN, Activate
 
 if TYPE_CHECKING:
     # The SDK's own, so not for certain there at run time; `committed` joins nothing where it is not.

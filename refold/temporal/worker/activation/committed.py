@@ -44,9 +44,9 @@ from refold.temporal.data.inputs import for_tasks
 from refold.temporal.recorded.comparing import KINDS
 from refold.temporal.recorded.reading import Reader, Run
 from refold.temporal.recorded.recorder import Recorder
-from refold.temporal.worker.batches import Batches
+from refold.temporal.worker.activation.batches import Batches
 from refold.temporal.worker.short.joined import Joined
-from refold.temporal.worker.workflow import SkillWorkflow
+from refold.temporal.worker.task.workflow import SkillWorkflow
 
 if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_activation import WorkflowActivation

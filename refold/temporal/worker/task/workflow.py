@@ -47,15 +47,15 @@ from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Part, PartEnded, Segment, TaskResult, TaskStart
 from refold.temporal.recorded.here import announce
 from refold.temporal.traced import tell_entry
-from refold.temporal.worker.absences import Absences, InputAbsent
-from refold.temporal.worker.batches import more_comes
-from refold.temporal.worker.display import Display
-from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
-from refold.temporal.worker.perform import CANCELED, How, begin, failure_of, left_open, local_outcome, outcome
+from refold.temporal.worker.activation.batches import more_comes
 from refold.temporal.worker.profile import Profile, of_skill
-from refold.temporal.worker.room import Room
 from refold.temporal.worker.short.stretch import Stretches
 from refold.temporal.worker.short.ways import Ways, may
+from refold.temporal.worker.task.absences import Absences, InputAbsent
+from refold.temporal.worker.task.display import Display
+from refold.temporal.worker.task.handlers import MARK_ENTRIES, TaskHandlers
+from refold.temporal.worker.task.perform import CANCELED, How, begin, failure_of, left_open, local_outcome, outcome
+from refold.temporal.worker.task.room import Room
 
 
 class SkillWorkflow(TaskHandlers):

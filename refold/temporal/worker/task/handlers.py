@@ -45,8 +45,8 @@ from refold.temporal.data.wire import (
     TaskStart,
     Verdict,
 )
-from refold.temporal.worker.absences import Absences, got
-from refold.temporal.worker.display import count_refused, note_refused, note_released, said_by
+from refold.temporal.worker.task.absences import Absences, got
+from refold.temporal.worker.task.display import count_refused, note_refused, note_released, said_by
 
 LARGEST_REFUSED = 2_000_000
 """The largest input of an update, in bytes, that is refused before it is in history."""
