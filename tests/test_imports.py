@@ -138,7 +138,7 @@ TEMPORAL_IMPORTERS = {"refold.testing.crash_worker", "refold.testing.replay"}
 # Who may import a package from outside; a package that is not named here is open to all but the core.
 OUTSIDE_IMPORTERS = {
     "temporalio": re.compile(
-        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking|callbacks|short\.(local|stretch|within))"
+        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking|callbacks|resources|short\.(local|stretch|within))"
         r"|refold\.testing\.(crash_worker|replay)"
     ),
     "a2a": re.compile(r"refold\.a2a(\..+)?"),
@@ -157,9 +157,9 @@ OUTSIDE = {"a2a", "asyncio", "httpx", "pydantic_ai", "starlette", "structlog", "
 
 # An import inside a function is often a cycle in hiding, so each has its reason here: (module, function).
 LOCAL_IMPORTS: dict[tuple[str, str], str] = {
-    ("refold.effects.activities", "_ledger_from_env"): "SQLAlchemy is loaded only by workers whose tools keep receipts",
+    ("refold.effects.resources", "_ledger_from_env"): "SQLAlchemy is loaded only by workers whose tools keep receipts",
     ("refold.effects.memory.memory", "_tables"): "SQLAlchemy is loaded only by workers whose tools remember",
-    ("refold.effects.activities", "_open_spending"): "SQLAlchemy is loaded only by workers that limit an owner's day",
+    ("refold.effects.resources", "_open_spending"): "SQLAlchemy is loaded only by workers that limit an owner's day",
     ("refold.temporal.client.connection", "_tracing"): "OpenTelemetry's SDK is an extra, and takes long to load",
     ("refold.temporal.tracing", "instrument"): "the providers' libraries load in a thread, while the worker polls",
     ("refold.cli.verbs.look", "_summarized"): "SQLAlchemy is loaded only by the verbs about databases",
@@ -168,7 +168,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.testing.answers", "_in_doubt"): "effects are loaded only where a stand-in raises",
     ("refold.testing.answers", "_as_workers_run"): "effects are loaded only where a tool is a stand-in",
     ("refold.cost", "_listed"): "the price list is large, and needed only where no price is recorded",
-    ("refold.effects.activities", "_mcp_tools"): "the MCP client is loaded only by workers that name servers",
+    ("refold.effects.resources", "_mcp_tools"): "the MCP client is loaded only by workers that name servers",
     (
         "refold.effects.models.model_calls",
         "_load",

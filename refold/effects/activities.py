@@ -29,19 +29,18 @@ The activity's id is the command's InvocationId, and its workflow's id is the ta
 `ApplicationError` that Temporal does not retry, with the classified `Failure` as its one detail: the task retries by
 its own policy, and Temporal retries only after a lost worker.
 
-Of the modules of effects, only this one, `attempt`, and those in `short` but `outcomes` import Temporal.
+Of the modules of effects, only this one, `resources`, `attempt`, `asking`, `callbacks` and those in `short` but
+`outcomes` import Temporal.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, closing
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import JsonValue, TypeAdapter
 from temporalio import activity
@@ -50,13 +49,11 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.conversation import MEMORY_TOOLS, ChatRequest, Conversation, LlmOutcome
+from refold.conversation import ChatRequest, Conversation, LlmOutcome
 from refold.core.chat import Reply
 from refold.core.commands import CallLlm, CallTool, Notify, Undoes
-from refold.core.errors import DefinitionError
 from refold.core.fold.snapshot import Given
 from refold.core.retry_policy import Failure, FailureKind
-from refold.cost import OWNER_DAY
 from refold.effects.asking import asked
 from refold.effects.attempt import (
     NEEDS_TASK,
@@ -73,35 +70,22 @@ from refold.effects.attempt import (
 )
 from refold.effects.callbacks import make_address
 from refold.effects.failures.verdicts import Verdict
-from refold.effects.heartbeat import Heartbeater
-from refold.effects.http.client import HttpClient, open_client
 from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledgered_call import until_answered
-from refold.effects.ledger.receipts import LEASE_S
-from refold.effects.ledger.thread_pool import ThreadPool
-from refold.effects.mcp.servers import McpServer, servers_from_env
-from refold.effects.memory.memory import Memory, scope_of
-from refold.effects.middleware import Emitting, MiddlewareBySkill, shown
-from refold.effects.models import MODEL_SETTING
-from refold.effects.models.conversations import Conversations
-from refold.effects.models.model_calls import ModelCalls
-from refold.effects.models.owner_day import OwnerDay, within_day
+from refold.effects.models.conversations import Recalled
+from refold.effects.models.owner_day import within_day
 from refold.effects.models.tail import Tail
-from refold.effects.notify import Notifier, Reminder, notifier_from_env
+from refold.effects.notify import Reminder
 from refold.effects.progress import Reports
-from refold.effects.short.local import Local, goes_over
-from refold.effects.short.stretch import PLACES, RUNS, STRETCH, STRETCH_END, Record, Stretch
+from refold.effects.resources import Open, Resources
+from refold.effects.short.local import goes_over
+from refold.effects.short.stretch import RUNS, STRETCH, STRETCH_END, Record, Stretch
 from refold.effects.short.within import Within
-from refold.effects.threads import TOOL_THREADS, Threads
-from refold.effects.tools import Tool, record_outcome, tools_of
+from refold.effects.tools import Tool, record_outcome
 from refold.effects.tracing import note, note_content
-from refold.middleware import ActivityMiddleware, ActivityTurn
 
 if TYPE_CHECKING:
-    from refold.effects.ledger.ledger import Ledger
-    from refold.effects.ledger.spending import Spending
-    from refold.effects.ledger.store import Seal
     from refold.effects.mcp.tools import McpTools
     from refold.effects.models.request import Show
 
@@ -120,383 +104,111 @@ TASK_PATIENCE_S = (2.0, 10.0, 30.0)
 """The timeouts of the conversation query, in seconds, one for each attempt. A worker without the task in its cache
 replays its whole history first, and the SDK drops a query that arrives while it evicts the task."""
 
-STEPS = 16
-"""How many threads the code of tasks has between effects of one workflow task."""
-
+Answer = TypeVar("Answer", bound=LlmOutcome | Reply)
 _TOO_LATE = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Open:
-    """The resources that all effects of a running worker share."""
-
-    http: HttpClient
-    models: ModelCalls
-    heartbeater: Heartbeater
-    threads: Threads
-    conversations: Conversations
-    ledger: Ledger | None
-    notifier: Notifier
-    places: asyncio.Semaphore
-
-
-class Effects:
-    """A worker's effects. Enter it around the worker's run: it owns the HTTP client, the models and the heartbeats.
+class Effects(Resources):
+    """A worker's effects. Enter it around the worker's run, which opens what they share.
 
     async with Effects([charge_card]) as effects:
         await Worker(client, task_queue="refold", activities=effects.activities).run()
-
-    Attributes:
-        tools: The registered tools by name.
-        servers: The names of the MCP servers.
-        mcp: The MCP servers' tools; None without servers.
-        ledger: Holds the receipts of effects; None if no tool needs one.
-        activities: The activities that the worker registers.
-        within: Performs them within workflow tasks.
-        seal: Encrypts what receipts hold of results and failures; None leaves it readable.
-        server: The address of the worker's Temporal server, `host:port`; None if it is not known.
-        local_lease_s: The lease of an effect that a local activity performs, in seconds.
     """
 
-    seal: Seal | None = None
-    server: str | None = None
-    local_lease_s: float = LEASE_S
-
-    def __init__(
-        self,
-        tools: Iterable[Callable[..., Any]] = (),
-        *,
-        model: str | None = None,
-        ledger: Ledger | None = None,
-        fallback: bool = True,
-        notifier: Notifier | None = None,
-        mcp: Iterable[McpServer] | None = None,
-        middleware: Mapping[str, Sequence[ActivityMiddleware]] | None = None,
-        threads: int = TOOL_THREADS,
-        records: bool = False,
-    ) -> None:
-        """Check the tools; open nothing yet.
-
-        Args:
-            tools: Functions declared with `@tool`.
-            model: The model of calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
-            ledger: For tools that are `at_most_once` or `compensate`; None takes `REFOLD_LEDGER`, else a file.
-            fallback: Register a dynamic activity for all other names: it calls the tools of MCP servers, and fails an
-                unknown tool with the names of the registered ones. A worker can have only one dynamic activity: pass
-                False to register another.
-            notifier: Notifies people of waiting gates; None takes `REFOLD_NOTIFY_URL`, else the log.
-            mcp: MCP servers; None takes those in the file that `REFOLD_MCP` names.
-            middleware: The middleware around a skill's model calls and tools, by the skill's id.
-            threads: The most tools that are a plain `def` running at once.
-            records: Effects may be performed within workflow tasks, which needs the ledger, too.
-
-        Raises:
-            DefinitionError: A tool is not declared or has types that JSON cannot express, two tools share a name, the
-                ledger's setting names an unsupported database, an MCP server's entry is wrong, or `refold[mcp]` is
-                missing.
-        """
-        self.tools = tools_of(tools)
-        servers = tuple(servers_from_env() if mcp is None else mcp)
-        self.servers = tuple(server.name for server in servers)
-        self.mcp = _mcp_tools(servers) if servers else None
-        if servers and not fallback:
-            raise DefinitionError(self.servers[0], ["its tools need the fallback activity"], what="MCP server")
-        needed = records or bool(servers) or any(tool.ledgered for tool in self.tools.values())
-        self.ledger = (ledger or _ledger_from_env()) if needed else None
-        self._model = model
-        self._threads = threads
-        self._middleware = MiddlewareBySkill(middleware)
-        self._notifier = notifier
-        self._opened: _Open | None = None
-        self._spending: Spending | None = None
-        self._local = Local(self._ledger_of_records)
-        self._records_open = False
-        self._users = 0
-        self._closing = AsyncExitStack()
-        by_type = {LLM: _llm_activity(self), CHAT: _chat_activity(self)}
-        by_type |= {TOOL + name: _tool_activity(self, tool) for name, tool in self.tools.items()}
-        other = _other_activity(self)
-        self.within = Within(by_type, other)
-        self.activities: list[Callable[..., Any]] = [
-            *by_type.values(),
-            _notify_activity(self),
-            make_address,
-            _ledger_activity(self),
-            _stretch_activity(self),
-            stretch_end,
-        ]
-        if fallback:
-            self.activities.append(other)
-
-    async def __aenter__(self) -> Effects:
-        self._users += 1  # several workers of one process may share it
-        if self._opened is None:
-            http = open_client()
-            self._closing.push_async_callback(http.aclose)
-            threads = Threads(self._threads, "refold-tool")
-            self._closing.callback(threads.close)
-            models = ModelCalls(self._model, http)
-            self._closing.push_async_callback(models.close)
-            if self.mcp is not None:
-                self._closing.push_async_callback(self.mcp.close)
-            heartbeater = self._closing.enter_context(Heartbeater())
-            if self.ledger is not None:
-                self.ledger.store.seal = self.seal
-                self._closing.enter_context(self.ledger)
-            self._opened = _Open(
-                http=http,
-                models=models,
-                heartbeater=heartbeater,
-                threads=threads,
-                conversations=Conversations(),
-                ledger=self.ledger,
-                notifier=self._notifier or notifier_from_env(http),
-                places=asyncio.Semaphore(PLACES),
-            )
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._users -= 1
-        if self._users == 0:
-            await self._local.close()
-            self._opened = None
-            self._records_open = False
-            self.__dict__.pop("steps", None)
-            await self._closing.aclose()
-
-    async def unusable_models(self, names: Iterable[str | None]) -> list[str]:
-        """See `ModelCalls.unusable`. Waits until the providers' libraries are loaded, unless no model needs them."""
-        named = {name for name in (self._model or os.environ.get(MODEL_SETTING), *names) if name}
-        wanted = {name for name in named if not name.startswith("scripted:")}
-        return await self.open.models.unusable(sorted(wanted)) if wanted else []
-
-    async def performed(
-        self,
-        kind: str,
-        command: Any,
-        show: Show | None,
-        perform: Callable[[Any, Any], Awaitable[Any]],
-        *,
-        owner: str | None,
-        reports: Reports | None = None,
-    ) -> Any:
-        """Perform a command of the current activity's skill, inside the skill's middleware.
-
-        Args:
-            kind: `model` or `tool`.
-            command: The command.
-            show: Receives a model's streamed answer; None asks for the whole answer at once.
-            perform: Performs the command, given the command and `show`.
-            owner: The task's owner.
-            reports: Receives what a tool reports of its progress.
-        """
-        info = activity.info()
-        turn = ActivityTurn(
-            command=command,
-            task_id=info.workflow_id or "",
-            invocation_id=info.activity_id,
-            attempt=info.attempt,
-            owner=owner,
-        )
-
-        async def innermost(command: Any, emit: Callable[[Any], None]) -> Any:
-            if reports is not None:
-                reports.through = emit
-            return await perform(command, None if show is None else Emitting(emit))
-
-        seen = shown(show) if reports is None else reports.show
-        return await self._middleware.perform(info.workflow_type or "", kind, turn, seen, innermost)
+    @cached_property
+    def activities(self) -> list[Callable[..., Any]]:
+        """The activities that the worker registers."""
+        own = (_notify_activity(self), make_address, _ledger_activity(self), _stretch_activity(self), stretch_end)
+        return [*self._by_type.values(), *own, *([self._other] if self.fallback else [])]
 
     @cached_property
-    def steps(self) -> ThreadPool:
-        """Where the code of tasks runs between effects of one workflow task. No wait for them: such code may hang."""
-        threads = ThreadPool(STEPS, "refold-step")
-        self._closing.callback(partial(threads.close, wait=False))
-        return threads
+    def within(self) -> Within:
+        """Performs the activities within workflow tasks."""
+        return Within(self._by_type, self._other)
 
     @cached_property
-    def ledger_of_undone(self) -> Ledger:
-        """The ledger with the receipts of undone effects, whose tools another worker may have."""
-        if self.ledger is not None:
-            return self.ledger
-        ledger = _ledger_from_env()
-        ledger.store.seal = self.seal
-        self._closing.callback(ledger.store.close)
-        return ledger
+    def _by_type(self) -> dict[str, Callable[..., Any]]:
+        by_tool = {TOOL + name: _tool_activity(self, tool) for name, tool in self.tools.items()}
+        return {LLM: _llm_activity(self), CHAT: _chat_activity(self), **by_tool}
 
-    async def ledger_id(self) -> str:
-        """See `Local.ledger_id`."""
-        return await self._local.ledger_id()
-
-    async def brought(self, ledger: str | None, command: RawValue, perform: Callable[[], Awaitable[Any]]) -> Any:
-        """See `Local.brought`. Where `ledger` is None, the outcome is recorded in none: perform the effect alone."""
-        if ledger is None:
-            return await perform()
-        with heartbeats(self.open.heartbeater):
-            return await self._local.brought(ledger, command, perform)
-
-    def _ledger_of_records(self) -> Ledger:
-        """The ledger, open; also where no tool of this worker needs one."""
-        if self.open.ledger is not None:
-            return self.open.ledger
-        ledger = self._shared_ledger()
-        if not self._records_open:
-            self._records_open = True
-            self._closing.enter_context(ledger)
-        return ledger
-
-    def day_of(self, owner: str | None) -> OwnerDay:
-        """What an owner spends today, for the current activity."""
-        info = activity.info()
-        return OwnerDay(
-            open=self._open_spending,
-            owner=wire_key(namespace=info.namespace, tool=OWNER_DAY, key="", owner=owner or ""),
-            invocation_id=info.activity_id,
-        )
-
-    def memory_of(self, command: CallTool, owner: str | None) -> Memory:
-        """The memory of a call's owner, for the current activity."""
-        info = activity.info()
-        own_key = command.key is not None and command.key_scope == "owner"
-        # None is sent as nothing. Where the task sends the owner for such a command, nothing means that it has none.
-        told = owner is not None or own_key or command.name in MEMORY_TOOLS
-        scope = scope_of(info.namespace, owner or "") if told else None
-        id = info.activity_id
-
-        def patiently(call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
-            return until_answered(call, id)
-
-        return Memory(
-            lambda: self._shared_ledger().store, scope=scope, task_id=info.workflow_id or "", patiently=patiently
-        )
-
-    def _shared_ledger(self) -> Ledger:
-        """The ledger, for what all workers of the task queue must see.
-
-        Raises:
-            DefinitionError: It is a file, and the workers may run on several hosts.
-        """
-        ledger = self.ledger_of_undone
-        if self.server is not None:
-            ledger.refuse_remote(self.server)
-        return ledger
-
-    def _open_spending(self) -> Spending:
-        if self._spending is None:
-            from refold.effects.ledger.spending import Spending
-
-            self._spending = Spending(self._shared_ledger().store)
-        return self._spending
-
-    @property
-    def open(self) -> _Open:
-        """The shared resources.
-
-        Raises:
-            RuntimeError: Called outside `async with effects`.
-        """
-        if self._opened is None:
-            raise RuntimeError("these effects are not open: run the worker inside `async with effects:`")
-        return self._opened
+    @cached_property
+    def _other(self) -> Callable[..., Any]:
+        return _other_activity(self)
 
 
-def _ledger_from_env() -> Ledger:
-    from refold.effects.ledger.ledger import Ledger
-
-    return Ledger()
-
-
-def _mcp_tools(servers: Iterable[McpServer]) -> McpTools:
-    try:
-        from refold.effects.mcp.tools import McpTools
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types"):
-            raise
-        raise DefinitionError("MCP", ["its client is missing: pip install 'refold[mcp]'"], what="servers of") from None
-    return McpTools(servers)
-
-
-# --- the activities
-
-
-def _llm_activity(effects: Effects) -> Callable[..., Awaitable[Any]]:
+def _llm_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
     @activity.defn(name=LLM)
     async def llm(command: RawValue, stream: bool = False, owner: str | None = None, ledger: str | None = None) -> Any:
         return await effects.brought(ledger, command, partial(asks, command, stream, owner))
 
     async def asks(command: RawValue, stream: bool, owner: str | None) -> LlmOutcome:
         asked = readable(CallLlm, command)
-        info = activity.info()
         note("refold.command", asked.id)
-        tail = Tail(info.attempt, activity.heartbeat) if stream else None
-        key = wire_key(namespace=info.namespace, tool=LLM, key=info.activity_id)
 
-        async def call() -> LlmOutcome:
-            opened = effects.open
-            with heartbeats(opened.heartbeater, tail):
-                outcome: LlmOutcome = await effects.performed(
-                    "model",
-                    asked,
-                    tail,
-                    lambda command, show: within_day(
-                        effects.day_of(owner),
-                        command.settings,
-                        partial(opened.models.ask, command, key=key, show=show),
-                        lambda outcome: (outcome.model, outcome.usage),
-                    ),
-                    owner=owner,
-                )
-                await until_stored(outcome)
+        async def call(key: str, tail: Tail | None) -> LlmOutcome:
+            async def ask(command: CallLlm, show: Show | None) -> LlmOutcome:
+                make = partial(effects.open.models.ask, command, key=key, show=show)
+                return await within_day(effects.day_of(owner), command.settings, make)
+
+            outcome: LlmOutcome = await effects.performed("model", asked, tail, ask, owner=owner)
+            await until_stored(outcome)
             return outcome
 
-        try:
-            return await effect("llm", asked.model or "the worker's", call, counted_as=asked.model or "default")
-        finally:
-            if tail is not None:
-                tail.close()
+        name = asked.model or "the worker's"
+        return await _model_effect(effects, LLM, name, call, stream=stream, counted_as=asked.model or "default")
 
     return llm
 
 
-def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Any]]:
+def _chat_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
     @activity.defn(name=CHAT)
     async def chat(command: RawValue, stream: bool = False, owner: str | None = None, ledger: str | None = None) -> Any:
         return await effects.brought(ledger, command, partial(asks, command, stream, owner))
 
     async def asks(command: RawValue, stream: bool, owner: str | None) -> Reply:
         request = readable(ChatRequest, command)
-        info = activity.info()
         note("refold.thread", request.thread)
-        tail = Tail(info.attempt, activity.heartbeat) if stream else None
-        key = wire_key(namespace=info.namespace, tool=CHAT, key=info.activity_id)
 
-        async def call() -> Reply:
+        async def call(key: str, tail: Tail | None) -> Reply:
+            async def ask(recalled: Recalled, show: Show | None) -> Reply:
+                make = partial(opened.models.converse, recalled, effects.tools, key=key, show=show)
+                return await within_day(effects.day_of(owner), recalled.frame.settings, make)
+
             opened = effects.open
-            with heartbeats(opened.heartbeater, tail):
-                recalled = await opened.conversations.recall(request, _ask_task)
-                reply: Reply = await effects.performed(
-                    "model",
-                    recalled,
-                    tail,
-                    lambda recalled, show: within_day(
-                        effects.day_of(owner),
-                        recalled.frame.settings,
-                        partial(opened.models.converse, recalled, effects.tools, key=key, show=show),
-                        lambda reply: (reply.model, reply.usage),
-                    ),
-                    owner=owner,
-                )
-                await until_stored(reply)
+            recalled = await opened.conversations.recall(request, _ask_task)
+            reply: Reply = await effects.performed("model", recalled, tail, ask, owner=owner)
+            await until_stored(reply)
             opened.conversations.heard(request, recalled, reply)
             return reply
 
-        try:
-            return await effect("chat", request.thread, call, counted_as="chat")
-        finally:
-            if tail is not None:
-                tail.close()
+        return await _model_effect(effects, CHAT, request.thread, call, stream=stream, counted_as="chat")
 
     return chat
+
+
+async def _model_effect(
+    effects: Resources,
+    activity_type: str,
+    name: str,
+    call: Callable[[str, Tail | None], Awaitable[Answer]],
+    *,
+    stream: bool,
+    counted_as: str,
+) -> Answer:
+    """One attempt of a model call; `call` makes it, given its idempotency key and what shows the answer meanwhile."""
+    info = activity.info()
+    tail = Tail(info.attempt, activity.heartbeat) if stream else None
+    key = wire_key(namespace=info.namespace, tool=activity_type, key=info.activity_id)
+
+    async def made() -> Answer:
+        with heartbeats(effects.open.heartbeater, tail):
+            return await call(key, tail)
+
+    try:
+        return await effect(activity_type.removeprefix("refold."), name, made, counted_as=counted_as)
+    finally:
+        if tail is not None:
+            tail.close()
 
 
 async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
@@ -528,7 +240,7 @@ async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
     raise Verdict(Failure(kind=FailureKind.TRANSIENT, type="conversation", message=message))
 
 
-def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[Any]]:
+def _tool_activity(effects: Resources, tool: Tool) -> Callable[..., Awaitable[Any]]:
     @activity.defn(name=TOOL + tool.spec.name)
     async def call_tool(
         command: RawValue,
@@ -543,7 +255,7 @@ def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[Any]
         asked = readable(CallTool, command)
         outcome = None if given is None else readable(Given, given)
 
-        async def call(command: CallTool, invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
+        async def call(command: CallTool, invocation: Invocation, opened: Open, **about: Any) -> JsonValue:
             return await tool.call(command, invocation, opened.threads, opened.ledger, wanted=still_wanted, **about)
 
         return await _tool_effect(effects, tool.spec.name, asked, decided, outcome, owner, call, tool.result)
@@ -552,7 +264,7 @@ def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[Any]
 
 
 async def _tool_effect(
-    effects: Effects,
+    effects: Resources,
     name: str,
     command: CallTool,
     decided: int | bool,
@@ -600,7 +312,7 @@ async def _tool_effect(
     return await effect("tool", name, made)
 
 
-async def _note_undone(effects: Effects, undoes: Undoes, info: activity.Info, owner: str | None) -> None:
+async def _note_undone(effects: Resources, undoes: Undoes, info: activity.Info, owner: str | None) -> None:
     """Record on an effect's receipt that the effect was undone, so that it may be performed again under its key."""
     key = key_of_call(
         info.namespace, undoes.tool, undoes.key, undoes.invocation_id, scope=undoes.key_scope, owner=owner
@@ -611,7 +323,7 @@ async def _note_undone(effects: Effects, undoes: Undoes, info: activity.Info, ow
     )
 
 
-def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
+def _notify_activity(effects: Resources) -> Callable[..., Awaitable[None]]:
     @activity.defn(name=NOTIFY)
     async def notify(command: RawValue) -> None:
         asked, info = readable(Notify, command), activity.info()
@@ -631,7 +343,7 @@ def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
     return notify
 
 
-def _ledger_activity(effects: Effects) -> Callable[..., Awaitable[str]]:
+def _ledger_activity(effects: Resources) -> Callable[..., Awaitable[str]]:
     """A local activity: which ledger the effects of a task are recorded in that are performed in workflow tasks."""
 
     @activity.defn(name=LEDGER)
@@ -660,7 +372,7 @@ async def stretch_end() -> None:
     """Does nothing: where workers perform a stretch by `refold.stretch`, its end is told without it."""
 
 
-def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
+def _other_activity(effects: Resources) -> Callable[..., Awaitable[JsonValue]]:
     """The dynamic activity: calls the tool of an MCP server, or leaves an unknown name to other workers."""
 
     @activity.defn(dynamic=True)
@@ -677,14 +389,14 @@ def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
     return other
 
 
-async def _mcp_tool(effects: Effects, mcp: McpTools, args: Sequence[RawValue]) -> JsonValue:
+async def _mcp_tool(effects: Resources, mcp: McpTools, args: Sequence[RawValue]) -> JsonValue:
     command = readable(CallTool, args[0])
     # Without a type, since read as a number `true` would be the first fence.
     decided = activity.payload_converter().from_payload(args[1].payload) if len(args) > 1 else 0
     given = readable(Given, args[2]) if len(args) > 2 and args[2].payload.data else None
     owner = activity.payload_converter().from_payload(args[3].payload, str) if len(args) > 3 else None
 
-    async def call(command: CallTool, invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
+    async def call(command: CallTool, invocation: Invocation, opened: Open, **about: Any) -> JsonValue:
         return await mcp.call(command, invocation, opened.ledger, **about)
 
     return await _tool_effect(effects, command.name.partition("@")[0], command, decided, given, owner, call)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from pydantic import JsonValue
 
-from refold.core.chat import Usage
+from refold.conversation import LlmOutcome
+from refold.core.chat import Reply, Usage
 from refold.core.errors import DefinitionError
 from refold.cost import NO_PRICE, OWNER_DAY, OWNER_DAY_SPENT, unfit_owner_day
 from refold.effects.failures.network import permanent
@@ -27,7 +28,7 @@ from refold.effects.ledger.ledgered_call import until_answered
 if TYPE_CHECKING:
     from refold.effects.ledger.spending import DaySpent, Spending
 
-T = TypeVar("T")
+T = TypeVar("T", bound=LlmOutcome | Reply)
 LIMITS = ("usd", "tokens")
 
 
@@ -65,19 +66,13 @@ class OwnerDay:
             raise Verdict(permanent("configuration", f"settings: {OWNER_DAY} needs the ledger: {error}")) from None
 
 
-async def within_day(
-    day: OwnerDay,
-    settings: Mapping[str, JsonValue],
-    call: Callable[[], Awaitable[T]],
-    paid: Callable[[T], tuple[str, Usage | None]],
-) -> T:
+async def within_day(day: OwnerDay, settings: Mapping[str, JsonValue], call: Callable[[], Awaitable[T]]) -> T:
     """Make a model call if the owner's day admits it; without the setting, make it.
 
     Args:
         day: The owner's.
         settings: The call's.
         call: Makes the call.
-        paid: The model and the usage in the result.
 
     Raises:
         Verdict: The limit is reached; it is in US dollars, and the model has no known price; or the setting is wrong.
@@ -94,16 +89,17 @@ async def within_day(
         if isinstance(details, dict) and "usage" in details:  # the provider answered, and was paid
             await day.add(Usage.model_validate(details["usage"]))
         raise
-    model, usage = paid(result)
-    usage = usage or Usage()
+    usage = result.usage or Usage()
     await day.add(usage)
-    if "usd" in limits and usage.usd is None and not model.startswith("scripted:"):
+    if "usd" in limits and usage.usd is None and not result.model.startswith("scripted:"):
         said = (
-            f"the owner's day has a limit in usd, and no price is known for model {model!r}, so it bounds nothing; "
-            "give the limit in tokens, or the model's price by the setting usd_per_million_tokens"
+            f"the owner's day has a limit in usd, and no price is known for model {result.model!r}, so it bounds "
+            "nothing; give the limit in tokens, or the model's price by the setting usd_per_million_tokens"
         )
         failure = permanent(NO_PRICE, said)
-        raise Verdict(failure.model_copy(update={"details": {"model": model, "usage": usage.model_dump(mode="json")}}))
+        raise Verdict(
+            failure.model_copy(update={"details": {"model": result.model, "usage": usage.model_dump(mode="json")}})
+        )
     return result
 
 
