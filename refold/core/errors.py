@@ -16,7 +16,7 @@ RefoldError
 │       └── AdapterError      the output of an adapted stage is not complete
 ├── CommandError              a command failed for good; raised where the step awaits it
 │   └── DecodeError           a value does not fit the type asked for
-└── EngineError               what runs the tasks cannot do as asked; see `refold/engine.py`
+└── EngineError               what runs the tasks cannot do as asked; see `refold.engine`
 """
 
 from __future__ import annotations

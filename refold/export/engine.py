@@ -16,7 +16,7 @@ from refold.core.fold.journal import Entry, no_entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lineage.upgrade import upgraded
 from refold.engine import Build, OffspringView, TaskExists, TaskNotFound, TaskView, UnknownSkill
-from refold.engines.refusals import check_task_id
+from refold.engine.refusals import check_task_id
 from refold.export.differs import refolded
 from refold.export.layout import ExportError
 from refold.export.read import Exported, read_export

@@ -67,8 +67,8 @@ from refold.engine import (
     Tokens,
     UnknownSkill,
 )
-from refold.engines.decisions import decision_of, gate_of, holder_of
-from refold.engines.refusals import (
+from refold.engine.decisions import decision_of, gate_of, holder_of
+from refold.engine.refusals import (
     HAS_BEGUN,
     check_later,
     check_task_id,
@@ -81,8 +81,8 @@ from refold.engines.refusals import (
     part_not_over,
     recovered_before,
 )
-from refold.engines.together import refused
-from refold.engines.view import not_begun, view_of, with_first
+from refold.engine.together import refused
+from refold.engine.view import not_begun, view_of, with_first
 from refold.lineage.fork import fork, unforkable
 from refold.lineage.recover import recover, sent_again
 from refold.record import Explanation, TaskRecord, explain, record_of

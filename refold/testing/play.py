@@ -47,7 +47,7 @@ from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
 from refold.core.waits import Wait
 from refold.engine import MessageView, TaskView
-from refold.engines.view import view_of
+from refold.engine.view import view_of
 from refold.testing.answers import Answers, ScriptError, outcome
 from refold.testing.bugs import tell
 from refold.testing.callbacks import is_callback, made

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from refold.core.errors import InputRejected
 from refold.core.schema import problems
 from refold.engine import Decision, Engine, EngineError, PayloadTooLarge, TaskNotFound, TaskView, WaitView
-from refold.engines.refusals import checked
+from refold.engine.refusals import checked
 from refold.words.as_json import json_value
 
 BODY_LIMIT_BYTES = 64 * 1024

@@ -24,7 +24,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.digests import DIGEST_BYTES, START, chained
 from refold.engine import TaskExists, TaskNotFound, TaskView, UnknownSkill
-from refold.engines.view import view_of
+from refold.engine.view import view_of
 from refold.export import DamagedExport, ExportEngine, ExportError, read_export, verify, written
 from refold.export.differs import CodeDiffers, refolded
 from refold.export.layout import KINDS, Line, sealed

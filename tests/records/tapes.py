@@ -30,7 +30,7 @@ from refold.core.fold.wanted import wanted
 from refold.core.lineage.upgrade import upgraded
 from refold.core.values import shortened
 from refold.differences import Difference, first_difference, shown
-from refold.engines.view import view_of
+from refold.engine.view import view_of
 from refold.lineage.fork import fork
 from refold.lineage.recover import recover
 

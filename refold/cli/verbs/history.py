@@ -18,7 +18,7 @@ from refold.cli.text.views import FAILED, card
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
 from refold.cli.verifying import verified
 from refold.cli.waiting import patiently, tell_next
-from refold.engines.view import view_of
+from refold.engine.view import view_of
 from refold.words.reasoning import without_reasoning
 from refold.words.text import clean, snippet
 

@@ -19,7 +19,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
 from refold.engine import Build, Decision, Listed, News, OffspringView, Place, TaskFilter, TaskView
-from refold.engines.refusals import check_later, check_task_id, checked
+from refold.engine.refusals import check_later, check_task_id, checked
 from refold.record import Explanation, TaskRecord, explain
 from refold.temporal.client import lineage, listing, starting, updates, views
 from refold.temporal.client.connection import PATIENCE, Connection, connected

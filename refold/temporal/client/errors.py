@@ -25,7 +25,7 @@ from refold.core.errors import InputRejected
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.divergence import DIFFERS
 from refold.engine import CodecError, EngineError, NotConnected, TaskNotFound, TaskView
-from refold.engines.view import not_begun
+from refold.engine.view import not_begun
 from refold.temporal.client.failed import ASK_PATIENCE, failed_task
 from refold.temporal.data.search_attributes import REGISTER, SKILL
 

@@ -16,7 +16,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState, derive_status
 from refold.core.lineage.ids import place
 from refold.engine import EngineError, OffspringView, TaskNotFound
-from refold.engines.refusals import not_failed, not_over, part_not_over, recovered_before
+from refold.engine.refusals import not_failed, not_over, part_not_over, recovered_before
 from refold.lineage.fork import unforkable
 from refold.lineage.recover import sent_again
 from refold.temporal.client import search, views

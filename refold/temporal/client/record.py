@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.content import Message
 from refold.core.lifecycle import TaskState
 from refold.engine import EngineError, StorageError, TaskNotFound
-from refold.engines.view import with_first
+from refold.engine.view import with_first
 from refold.record import TaskRecord, record_of, with_entries
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection

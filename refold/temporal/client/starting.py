@@ -16,7 +16,7 @@ from refold.conversation import check_previous, previous_of
 from refold.core.chat import Previous
 from refold.core.lifecycle import Status, TaskState
 from refold.engine import NotConnected, TaskExists, TaskNotFound, TaskView
-from refold.engines.view import not_begun
+from refold.engine.view import not_begun
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_away, server_refused, timed_out, unwritable, why_unanswered

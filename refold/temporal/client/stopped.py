@@ -14,7 +14,7 @@ from refold.conversation import conversation_of
 from refold.core.errors import InputRejected
 from refold.core.fold.snapshot import Snapshot
 from refold.engine import CodecError, StorageError
-from refold.engines.view import view_of
+from refold.engine.view import view_of
 from refold.formats import NewerFormat
 from refold.record import receipts, record_of
 from refold.temporal.client.failed import failed_task

@@ -26,8 +26,8 @@ from refold.core.gates import DecisionMade, Grace
 from refold.core.lifecycle import TERMINAL, TaskState
 from refold.divergence import DIFFERS
 from refold.engine import CodeChanged, Decision, NoWorker, TaskNotFound, TaskView
-from refold.engines.decisions import decision_of, gate_of, holder_of
-from refold.engines.refusals import is_over, nothing_to_cancel
+from refold.engine.decisions import decision_of, gate_of, holder_of
+from refold.engine.refusals import is_over, nothing_to_cancel
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
 from refold.temporal.client.errors import in_failed_state, of_task, server_refused, unwritable, why_silent

@@ -41,7 +41,7 @@ from refold.core.errors import InputRejected
 from refold.core.events import UserMessage
 from refold.core.values import shortened
 from refold.engine import EngineError, Listed, ScheduleNotFound, ScheduleView
-from refold.engines.refusals import checked
+from refold.engine.refusals import checked
 from refold.temporal.client import search, starting, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals, server_refused, unwritable

@@ -28,7 +28,7 @@ from refold.engine import (
     TaskNotFound,
     TaskView,
 )
-from refold.engines.refusals import checked
+from refold.engine.refusals import checked
 from refold.record import TaskRecord
 from refold.web.page.forms import changes, fields_for, fields_of_value, filled
 from refold.web.page.frame import Call, Handler, Refused, again_later, task_path, written

@@ -23,7 +23,7 @@ from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling, said
 from tests.a2a.streams.events import opened
-from tests.engines.test_together import Several
+from tests.engine.test_together import Several
 
 
 class ByHeader(AuthenticationBackend):

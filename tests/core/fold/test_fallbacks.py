@@ -9,7 +9,7 @@ import pytest
 from refold import Cmd, Content, Ctx, Failure, FailureKind, RetryPolicy, SkillError, Status, Step, Transition, table
 from refold.core.chat import Reply, ToolReturn
 from refold.core.fold.wanted import Perform, wanted
-from refold.engines.view import view_of
+from refold.engine.view import view_of
 from tests.core.byhand import ByHand, busy, refused
 
 MODELS = ["a:one", "b:two", "c:three"]

@@ -24,9 +24,9 @@ from refold.core.gates import DecisionMade
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.divergence import Difference, opened_as, shown_as
 from refold.engine import TaskView
-from refold.engines.refusals import HAS_BEGUN
-from refold.engines.together import Refused, refused
-from refold.engines.view import not_begun, view_of, with_first
+from refold.engine.refusals import HAS_BEGUN
+from refold.engine.together import Refused, refused
+from refold.engine.view import not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
 from refold.seen.entries import why_refused
 from refold.temporal.data import signing

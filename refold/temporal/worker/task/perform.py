@@ -59,7 +59,7 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import Value
 from refold.cost import OWNER_DAY
 from refold.engine import PayloadTooLarge
-from refold.engines.refusals import not_needed
+from refold.engine.refusals import not_needed
 from refold.temporal.data.inputs import Unread
 from refold.temporal.data.search_attributes import at_start
 from refold.temporal.data.wire import (

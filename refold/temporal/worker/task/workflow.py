@@ -38,8 +38,8 @@ from refold.core.waits import Unresolved, Wait
 from refold.digests import chained
 from refold.divergence import Difference
 from refold.engine import PayloadTooLarge
-from refold.engines.refusals import NOT_NEEDED
-from refold.engines.view import view_of
+from refold.engine.refusals import NOT_NEEDED
+from refold.engine.view import view_of
 from refold.lineage.fork import fork
 from refold.lineage.recover import recover
 from refold.temporal.data.inputs import AnotherRelease, check_start, start_from

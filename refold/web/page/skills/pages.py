@@ -15,7 +15,7 @@ from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.lifecycle import TaskState
 from refold.engine import EngineError, PayloadTooLarge, TaskExists, TaskFilter, UnknownSkill
-from refold.engines.refusals import checked
+from refold.engine.refusals import checked
 from refold.static.diagram.graph import nodes_of
 from refold.static.diagram.layout import Move, drawn
 from refold.web.page.forms import fields_for, filled

@@ -20,8 +20,8 @@ from refold.core.gates import digest_of
 from refold.core.lifecycle import TaskState
 from refold.differences import NOTHING, differences
 from refold.engine import NoWorker, TaskExists
-from refold.engines.refusals import check_task_id
-from refold.engines.view import view_of
+from refold.engine.refusals import check_task_id
+from refold.engine.view import view_of
 from refold.web.page.frame import Call, Refused, check_accept, task_path, whole
 from refold.web.page.task.pages import EARLIER, ENTRIES, Told, stories, told
 from refold.words.reasoning import unreasoned

@@ -14,7 +14,7 @@ from refold.core.events import Event, UserMessage
 from refold.core.fold.snapshot import Fork, Pending, Snapshot
 from refold.core.schema import fields_of, type_name
 from refold.core.waits import Wait
-from refold.engine import ArtifactView, ForkView, MessageView, PendingView, TaskView, WaitView
+from refold.engine.values import ArtifactView, ForkView, MessageView, PendingView, TaskView, WaitView
 
 
 def view_of(snapshot: Snapshot, note: str = "") -> TaskView:

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from refold.core.errors import InputRejected
 from refold.core.gates import DecisionMade, Grace
-from refold.engine import Decision, TaskView
-from refold.engines.refusals import checked
+from refold.engine.refusals import checked
+from refold.engine.values import Decision, TaskView
 
 
 def decision_of(

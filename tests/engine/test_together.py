@@ -21,8 +21,8 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.waits import Wait
 from refold.engine import Decision
-from refold.engines.decisions import decision_of
-from refold.engines.together import refused
+from refold.engine.decisions import decision_of
+from refold.engine.together import refused
 from refold.testing import FakeEngine, calls
 from refold.testing.play import START
 from tests.agent.shop import TOOLS, shop

@@ -1,0 +1,72 @@
+"""What runs tasks, as its callers see it: the `Engine` protocol, the values it takes and returns, the errors it raises.
+
+The other modules are for those who write an engine: what all engines refuse, and how they show a task.
+"""
+
+from refold.engine.errors import (
+    CodecError,
+    CodeChanged,
+    EngineError,
+    NotConnected,
+    NoWorker,
+    OutcomeUnknown,
+    PayloadTooLarge,
+    ScheduleNotFound,
+    StorageError,
+    TaskExists,
+    TaskNotFound,
+    UnknownSkill,
+)
+from refold.engine.protocol import Engine
+from refold.engine.values import (
+    ON_BUSY,
+    ArtifactView,
+    Build,
+    Decision,
+    ForkView,
+    Listed,
+    MessageView,
+    News,
+    OffspringView,
+    PendingView,
+    Place,
+    Progress,
+    ScheduleView,
+    TaskFilter,
+    TaskView,
+    Tokens,
+    WaitView,
+)
+
+__all__ = [
+    "ON_BUSY",
+    "ArtifactView",
+    "Build",
+    "CodeChanged",
+    "CodecError",
+    "Decision",
+    "Engine",
+    "EngineError",
+    "ForkView",
+    "Listed",
+    "MessageView",
+    "News",
+    "NoWorker",
+    "NotConnected",
+    "OffspringView",
+    "OutcomeUnknown",
+    "PayloadTooLarge",
+    "PendingView",
+    "Place",
+    "Progress",
+    "ScheduleNotFound",
+    "ScheduleView",
+    "StorageError",
+    "TaskExists",
+    "TaskFilter",
+    "TaskNotFound",
+    "TaskView",
+    "Tokens",
+    "UnknownSkill",
+    "WaitView",
+]

@@ -1,0 +1,101 @@
+"""The errors that an engine raises, as one tree.
+
+EngineError               what runs the tasks cannot do as asked
+├── TaskNotFound          no task has this id
+├── TaskExists            a task with this id was started before
+├── UnknownSkill          nobody serves a skill of this name
+├── ScheduleNotFound      no schedule has this id
+├── NotConnected          no server answers at the address
+├── NoWorker              the server answers, but no worker does
+│   └── CodeChanged       its worker's code differs from what was recorded
+├── OutcomeUnknown        nobody knows whether an effect took place
+├── CodecError            a codec is refused, or a value cannot be read without one
+└── StorageError          a large value cannot be kept or read
+    └── PayloadTooLarge   too large for Temporal, and storage for large values is off
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from refold.core.errors import RefoldError
+from refold.core.values import shortened
+
+
+class EngineError(RefoldError):
+    """What runs the tasks cannot do what was asked; the message says what to do."""
+
+
+class TaskNotFound(EngineError):
+    """No task has this id."""
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        super().__init__(f"no task {task_id!r}; `refold list` shows the tasks of this server")
+
+
+class TaskExists(EngineError):
+    """A task with this id was started before; ids are never used twice."""
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        super().__init__(
+            f"task {task_id!r} exists already; `refold show {task_id}` shows it, another id starts a new one"
+        )
+
+
+class UnknownSkill(EngineError):
+    """Nobody serves a skill of this name."""
+
+    def __init__(self, skill: str, known: Sequence[str]) -> None:
+        self.skill = skill
+        self.known = tuple(known)
+        listed = ", ".join(sorted(known)) or "none"
+        super().__init__(f"no skill {skill!r}; the skills known here: {listed}")
+
+
+class ScheduleNotFound(EngineError):
+    """No schedule has this id."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        super().__init__(f"no schedule {shortened(id, 200)!r}; `refold schedule list` shows the schedules")
+
+
+class NotConnected(EngineError):
+    """No server answers at the address that was tried."""
+
+
+class NoWorker(EngineError):
+    """The server answers, but no worker that serves the task does."""
+
+
+class CodeChanged(NoWorker):
+    """The task's worker has code that differs from what was recorded of it, so the task takes nothing."""
+
+
+class OutcomeUnknown(EngineError):
+    """An effect was started, and nobody knows whether it took place.
+
+    Attributes:
+        key: Its idempotency key.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"effect {key!r} was started before, and nobody knows whether it took place: give a `probe` that finds "
+            "out, or find out yourself and set its checkpoint"
+        )
+
+
+class CodecError(EngineError):
+    """A codec cannot be used, or a value cannot be read without one."""
+
+
+class StorageError(EngineError):
+    """A large value cannot be kept in, or read from, the storage for large values."""
+
+
+class PayloadTooLarge(StorageError):
+    """A value is larger than Temporal takes, and storage for large values is off."""
