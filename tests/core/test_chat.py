@@ -41,7 +41,7 @@ from refold.core.commands import CallChat
 from refold.core.events import DependencyResolved
 from refold.core.fold.wanted import Perform, wanted
 from refold.testing import ScriptError, calls, check_laws, play, reply
-from refold.testing.strategies import replies
+from refold.testing.plausible import replies
 from refold.testing.turns import Turn
 from tests.core.byhand import ByHand, busy, unknown
 from tests.core.small import BOTH, one_step, reason_of

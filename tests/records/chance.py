@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from refold.core.errors import RefoldError
 from refold.testing import histories
-from refold.testing.strategies import OWNER, Happening
+from refold.testing.plausible import OWNER
+from refold.testing.strategies import Happening
 from tests.records import skills
 from tests.records.hand import START, Hand
 from tests.records.tapes import Tape

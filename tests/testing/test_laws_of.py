@@ -23,6 +23,7 @@ from refold import (
     Transition,
     UserMessage,
     flow_skill,
+    skill_of,
     step,
     table,
 )
@@ -30,8 +31,9 @@ from refold.core.events import CancelRequested, Forked, Recovered
 from refold.core.fold.wanted import Perform
 from refold.testing import LawBroken, check_history, check_laws, histories, laws_of, permanent
 from refold.testing.laws import check_lineage
+from refold.testing.plausible import plausible_event, strategies_of
 from refold.testing.play import START
-from refold.testing.strategies import Happening, Life, Made, events, strategies_of
+from refold.testing.strategies import Happening, Life, Made
 from refold.testing.values import values_for, values_of_schema
 from workflows.hello import Hello
 from workflows.research import Critique
@@ -187,11 +189,12 @@ def test_values_are_made_by_name(critique: Any, anything: object, seven: object)
 @given(data=st.data())
 def test_single_events_can_be_drawn(data: st.DataObject) -> None:
     """
-    `events` gives what may come next; `values` says what a command comes back with.
+    `plausible_event` gives what may come next; `values` says what a command comes back with.
     """
     history = data.draw(histories(Hello, max_events=1))
     snapshot = refold.testing.play(Hello, "hi", unfinished=True).snapshot
-    event = data.draw(events(Hello, snapshot, values=strategies_of({"greeting": Literal["Hello."]})))
+    values = strategies_of({"greeting": Literal["Hello."]})
+    event = data.draw(st.composite(plausible_event)(skill_of(Hello), snapshot, values))
 
     assert len(history) == 1
     assert isinstance(event, EVENTS)

@@ -1,0 +1,216 @@
+"""Recovery after a bug: what met the bug is delivered again to the corrected code."""
+
+from typing import Any
+
+from refold import (
+    Cmd,
+    Content,
+    Ctx,
+    Status,
+    Step,
+    TaskState,
+    ToolResult,
+    Transition,
+    UserMessage,
+    flow_skill,
+)
+from refold.core.events import DependencyResolved, Event
+from refold.core.fold.snapshot import Given
+from refold.core.fold.wanted import Perform, wanted
+from tests.core.byhand import ByHand, busy, unknown
+from tests.core.lineage.recovering import BOTH, Names, asked, buggy, fixed, skill, started
+
+
+@BOTH
+def test_the_result_that_met_a_bug_is_delivered_again(cut: bool) -> None:
+    """
+    To the fixed code, without asking for it again.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        a = await ctx.tool("a")
+        buggy("a")
+        b = await ctx.tool("b", a=a)
+        return ctx.complete(f"{a} {b}")
+
+    task = started(begin, cut=cut)
+    task.give("a", 1)
+
+    new = fixed(task)
+
+    assert new.out == ["b"]
+    assert new.pending("b").invocation_id == "T2/3.1"
+    new.give("b", 2)
+    assert new.said == ["1 2"]
+    assert new.folded() == new.task
+
+
+def test_the_first_message_that_met_a_bug() -> None:
+    """
+    The new task begins with it, and it is among its messages.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        buggy("first")
+        await ctx.tool("a")
+        return ctx.complete(ctx.messages[0].text)
+
+    task = started(begin)
+
+    new = fixed(task)
+    new.give("a")
+
+    assert new.said == ["go"]
+
+
+@BOTH
+def test_the_answer_that_met_a_bug(cut: bool) -> None:
+    """
+    It answers the question in the new task, too; nobody is asked again.
+    """
+
+    def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.await_input("why", "Why?")
+
+    async def answered(ctx: Ctx, content: Content) -> Transition:
+        buggy("answer")
+        await ctx.tool("a")
+        return ctx.complete(content.text)
+
+    task = ByHand(skill(begin, Step("answered", answered).resume_from("begin")), cut=cut)
+    task.say()
+    task.say("because")
+
+    new = fixed(task)
+
+    assert (new.state, new.waiting, new.out) == (TaskState.RUNNING, [], ["a"])
+    new.give("a")
+    assert new.said[-1] == "because"
+
+
+@BOTH
+def test_the_decision_that_met_a_bug(cut: bool) -> None:
+    """
+    It passes the gate in the new task, too.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        decision = await ctx.approve("sure", "Sure?")
+        buggy("decision")
+        return ctx.complete(decision.approver)
+
+    task = started(begin, cut=cut)
+    task.decide("sure")
+
+    assert fixed(task).said[-1] == "Ann"
+
+
+def test_the_outcome_of_an_operator_that_met_a_bug() -> None:
+    """
+    It is the command's result in the new task, too.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        a = await ctx.tool("a")
+        buggy("outcome")
+        return ctx.complete(str(a))
+
+    task = started(begin)
+    task.fail("a", unknown())
+    task.resolve(outcome=5)
+
+    assert fixed(task).said == ["5"]
+
+
+def test_a_given_outcome_whose_release_met_a_bug() -> None:
+    """
+    What was held met the bug; what the operator said of the other command still holds.
+    """
+
+    @flow_skill(id="pays")
+    class Pays:
+        @staticmethod
+        def initial() -> Names:
+            return Names()
+
+        def on_event(self, state: Names, event: Event, ctx: Ctx) -> Transition:
+            match event:
+                case UserMessage():
+                    return Transition.to(state).cmd(Cmd.tool("a", "a")).cmd(Cmd.tool("b", "b"))
+                case ToolResult(id="b"):
+                    buggy("b")
+                    return Transition.to(Names(names=["b"]))
+                case ToolResult(value=value):
+                    return Transition.complete(state).message(f"{value} {','.join(state.names)}")
+                case _:
+                    return Transition.ignore(state)
+
+    task = ByHand(Pays)
+    task.say()
+    task.fail("a", unknown())
+    task.give("b")
+    task.feed(DependencyResolved(outcome=5))
+    assert task.reason.startswith("bug")
+
+    new = fixed(task)
+
+    (told,) = wanted(new.task).values()
+    assert isinstance(told, Perform)
+    assert told.given == Given(outcome=5)
+    new.give("a", 5)
+    assert new.said == ["5 b"]
+
+
+def test_a_held_result_that_met_a_bug() -> None:
+    """
+    An alarm released it; in the new task it is delivered at once.
+    """
+
+    @flow_skill(id="pays")
+    class Pays:
+        @staticmethod
+        def initial() -> Names:
+            return Names()
+
+        def on_event(self, state: Names, event: Event, ctx: Ctx) -> Transition:
+            match event:
+                case UserMessage():
+                    return Transition.to(state).cmd(Cmd.tool("a", "a")).cmd(Cmd.tool("b", "b"))
+                case ToolResult(id="b"):
+                    buggy("b")
+                    return Transition.to(Names(names=["b"]))
+                case ToolResult():
+                    return Transition.complete(state).message(",".join(state.names))
+                case _:
+                    return Transition.ignore(state)
+
+    task = ByHand(Pays)
+    task.say()
+    task.fail("a", busy())
+    task.give("b")
+    task.ring("a")
+
+    new = fixed(task)
+
+    assert asked(new) == {"T/1.1"}
+    new.give("a")
+    assert new.said == ["b"]
+
+
+def test_a_value_that_did_not_fit_is_read_again() -> None:
+    """
+    By better code; the command is not asked for again.
+    """
+    fits: list[Any] = [Names]
+
+    async def reads(ctx: Ctx, content: Content) -> Transition:
+        value = await ctx.activity("names", "names", expect=fits[-1])
+        return ctx.complete(str(value))
+
+    task = started(reads)
+    task.give("names", {"names": 5})
+    assert task.status is Status.FAILED
+    assert task.journal[-1].cause is None
+    fits.append(dict[str, int])
+
+    assert task.recovered().said == ["{'names': 5}"]
