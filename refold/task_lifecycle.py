@@ -15,14 +15,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Protocol, TypedDict
+from typing import Protocol, TypedDict, TypeVar, cast
 
 from pydantic import JsonValue
 
-from refold.core.codec import copied
+from refold.core.codec import NoData, codec, copied
 from refold.core.errors import InputRejected, InvalidTransitionError
 from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState, next_state
+from refold.core.values import DEEPEST
 from refold.engine import OutcomeUnknown
+
+V = TypeVar("V")
 
 APPROVAL_TIMEOUT_S = 1800.0
 """The default limit of a pause, in seconds."""
@@ -231,9 +234,10 @@ class TaskLifecycle:
 
         Raises:
             InvalidTransitionError: The table has no such move; nothing changed.
-            InputRejected: No retry is left, or another process moved the task meanwhile; nothing changed.
+            InputRejected: There is no such event, the metadata is no JSON data, no retry is left, or another process
+                moved the task meanwhile; nothing changed.
         """
-        event = TaskEvent(event)
+        event, notes = _event(event), _data("the metadata", dict(metadata or {}))
         try:
             target = next_state(self.state, event)
         except InvalidTransitionError:
@@ -248,7 +252,7 @@ class TaskLifecycle:
             to_state=target,
             event=event,
             timestamp=self._store.now(),
-            metadata=dict(metadata or {}),
+            metadata=notes,
         )
         self._commit(replace(self._now, state=target, retry_count=retries), move)
         _log.info("Task %s: %s → %s (%s)", self.task_id, move.from_state.name, target.name, event.value)
@@ -299,9 +303,10 @@ class TaskLifecycle:
         """Save a value under a key, at once in the store.
 
         Raises:
-            InputRejected: Another process changed the task meanwhile.
+            InputRejected: The value is no JSON data, or another process changed the task meanwhile; nothing changed.
         """
-        self._commit(replace(self._now, checkpoint={**self._now.checkpoint, key: copied(value)}), None)
+        kept = _data(f"the checkpoint {key!r}", value)
+        self._commit(replace(self._now, checkpoint={**self._now.checkpoint, key: kept}), None)
 
     def get_checkpoint(self, key: str, default: JsonValue = None) -> JsonValue:
         """A copy of the value under a key; `default` if there is none."""
@@ -317,20 +322,22 @@ class TaskLifecycle:
     ) -> JsonValue:
         """Perform an effect once. Returns its result; later calls return the recorded result.
 
+        A process that still performs the effect looks like one that died in it: the probe must tell them apart.
+
         Args:
             step: The effect's name, unique within the task.
-            effect: Performs the effect, given the idempotency key `{task_id}:{step}`. Its exception is raised to the
-                caller, and the outcome counts as unknown.
+            effect: Performs the effect, given the idempotency key `{task_id}:{step}`; a plain function that returns
+                JSON data. After an exception, or another result, the outcome counts as unknown.
             probe: Finds out, given the key, whether an effect of unknown outcome took place.
 
         Raises:
             OutcomeUnknown: The effect was started before, its outcome is not known, and there is no probe.
-            InputRejected: Another process started the effect at the same moment.
+            InputRejected: Another process started the effect at the same moment, or the result is no JSON data.
         """
         self._load()  # another process may have performed the effect
         key, mark = f"{self.task_id}:{step}", f"{_STEP}{step}"
         known = self._now.checkpoint.get(mark)
-        if isinstance(known, dict) and known["status"] == "done":
+        if isinstance(known, dict) and known.get("status") == "done":
             stored: JsonValue = copied(known["result"])
             return stored
         if known is not None:
@@ -343,9 +350,9 @@ class TaskLifecycle:
         return self._done(mark, effect(key))
 
     def _done(self, mark: str, result: JsonValue) -> JsonValue:
-        self.set_checkpoint(mark, {"status": "done", "result": result})
-        fresh: JsonValue = copied(result)
-        return fresh
+        kept = _data(f"what the effect {mark.removeprefix(_STEP)!r} returned", result)
+        self.set_checkpoint(mark, {"status": "done", "result": kept})
+        return kept
 
     # --- the store
 
@@ -374,6 +381,24 @@ class TaskLifecycle:
         self._now = after
         if move is not None:
             self._history.append(move)
+
+
+def _event(event: TaskEvent) -> TaskEvent:
+    try:
+        return TaskEvent(event)
+    except ValueError:
+        raise InputRejected(f"there is no event {event!r}; there are {', '.join(TaskEvent)}") from None
+
+
+def _data(what: str, value: V) -> V:
+    """A copy of JSON data, as every store gives it back."""
+    try:
+        return cast("V", codec(JsonValue).data(value))
+    except NoData:
+        raise InputRejected(
+            f"{what} is a {type(value).__name__} that cannot be stored: give JSON data (None, bools, numbers, texts, "
+            f"lists, and dicts with texts as keys), at most {DEEPEST} levels deep"
+        ) from None
 
 
 AgentTaskStateMachine = TaskLifecycle

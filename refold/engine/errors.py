@@ -85,7 +85,7 @@ class OutcomeUnknown(EngineError):
         self.key = key
         super().__init__(
             f"effect {key!r} was started before, and nobody knows whether it took place: give a `probe` that finds "
-            "out, or find out yourself and set its checkpoint"
+            "out, or find out yourself, and give one that returns what you found: `TookPlace(result)`, or None"
         )
 
 

@@ -4,9 +4,10 @@ import logging
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from refold.core.errors import InputRejected, InvalidTransitionError
 from refold.core.lifecycle import TERMINAL, TRANSITION_TABLE, TaskEvent, TaskState
@@ -256,6 +257,43 @@ def test_checkpoints_are_stored_at_once(store: StatePersistence) -> None:
     other = TaskLifecycle("t", store)
 
     assert (other.get_checkpoint("a"), other.get_checkpoint("b", 0), other.has_checkpoint("b")) == ([1], 0, False)
+
+
+class Row(BaseModel):
+    """Not JSON data, but something that a model might be written as."""
+
+    at: datetime
+
+
+ODD = [datetime(2026, 1, 1, tzinfo=UTC), {1}, (1, 2), Row(at=datetime(2026, 1, 1, tzinfo=UTC)), {1: 2}, [{"a": b"x"}]]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_what_is_no_data_is_refused_by_every_store(store: StatePersistence, odd: Any) -> None:
+    """
+    A store in memory would keep it, and a file would refuse it, or give back something else.
+    """
+    task = TaskLifecycle("t", store)
+    task.transition(E.START)
+
+    with pytest.raises(InputRejected, match=r"the checkpoint 'a' is a \w+ that cannot be stored: give JSON data"):
+        task.set_checkpoint("a", odd)
+    with pytest.raises(InputRejected, match="the metadata is a dict that cannot be stored"):
+        task.transition(E.COMPLETE, {"a": odd})
+    with pytest.raises(InputRejected, match=r"what the effect 'pay' returned is a \w+ that cannot be stored"):
+        task.execute_idempotent("pay", lambda key: odd)
+
+    assert (task.state, task.has_checkpoint("a")) == (S.RUNNING, False)
+    with pytest.raises(OutcomeUnknown):  # it may have taken place, and is not repeated
+        task.execute_idempotent("pay", lambda key: pytest.fail("twice"))
+
+
+def test_an_event_that_nobody_knows_is_refused(store: StatePersistence) -> None:
+    """
+    By its name, with those that there are.
+    """
+    with pytest.raises(InputRejected, match="there is no event 'begin'; there are start, pause_for_approval"):
+        TaskLifecycle("t", store).transition("begin")  # type: ignore[arg-type]
 
 
 class Crash(BaseException):
