@@ -9,8 +9,8 @@
 | the server alone: a SIGSTOP, a frozen container   | 15 s  | the driver: `_answered_in_time`                      |
 | another client of refold, amid a transaction      | 30 s  | the server: `idle_in_transaction_session_timeout`    |
 
-The last limit does not hold after a pipeline of the driver's, whose last message ends the server's clock: a worker that
-stands still while it changes one receipt keeps others from this receipt alone.
+The last limit does not hold after a pipeline of the driver's, whose last message ends the server's clock. So each
+pipeline is a whole transaction.
 
 The server's limits are set within each transaction, by `SAFELY`: a pooler such as PgBouncer hands a session from one
 client to the next.

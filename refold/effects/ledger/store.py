@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -104,11 +104,19 @@ _PART = "ledger"
 _ID = "id:"
 """What the part begins with whose rest is the database's identity."""
 _LOCK = 0x7265666F6C64  # any number that nobody else locks: "refold"
-_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::double precision"
+_CLOCK = literal_column("extract(epoch FROM clock_timestamp())::double precision", Float)
 
 _READ = select(RECEIPTS).where(RECEIPTS.c.key == bindparam("of", type_=String))
-_CHANGE = update(RECEIPTS).where(RECEIPTS.c.key == bindparam("of", type_=String))
 _NAMES = [column.name for column in RECEIPTS.c]
+_SEEN = ("state", "fence", "changed_at")
+"""The columns of which every change of a receipt changes one."""
+
+_CHANGE = (
+    update(RECEIPTS)
+    .where(RECEIPTS.c.key == bindparam("of", type_=String))
+    .where(*(RECEIPTS.c[name] == bindparam(f"seen_{name}", type_=RECEIPTS.c[name].type) for name in _SEEN))
+    .returning(RECEIPTS.c.key)
+)
 # Never pruned: what may have happened without a known outcome, and a count of compensations, which is part of the key
 # that the receiver gets.
 _OLD = and_(
@@ -145,7 +153,10 @@ Change = Callable[[Receipt | None, float], Receipt | None]
 
 
 class Store:
-    """Receipts by key; each change is one transaction. Thread-safe.
+    """Receipts by key. Thread-safe.
+
+    A change is written by one statement that finds the receipt as it was read, else it is computed again: no worker
+    that stands still amid a change keeps others from the receipt.
 
     Attributes:
         place: The file or database, without user and password.
@@ -171,10 +182,10 @@ class Store:
         self._make_folder = make_folder
         self._engine = _sqlite(self.file) if self.file else _postgres(url)
         dialect = self._engine.dialect
-        self._read = _Statement(_READ if self.file else _READ.with_for_update(), dialect)
-        self._add = _Statement(insert(RECEIPTS), dialect, _NAMES)
+        self._read = _Statement(_READ, dialect)
+        self._time = _Statement(select(_CLOCK), dialect)
+        self._add = _Statement(_adding(dialect).on_conflict_do_nothing().returning(RECEIPTS.c.key), dialect, _NAMES)
         self._change = _Statement(_CHANGE, dialect, [name for name in _NAMES if name != "key"])
-        self._look = _Statement(_READ, dialect)
         self._keep = _Statement(*_keeping(dialect, its_clock=self._clock is None))
         # SQLite allows one writer at a time. A writer waits for those of other processes by polling; within a process
         # a lock wakes the next writer at once, and one connection is enough.
@@ -190,11 +201,11 @@ class Store:
         return self.file is not None
 
     def change(self, key: str, change: Change) -> Receipt | None:
-        """Change one receipt in a transaction of its own; no other reader or writer sees it in between.
+        """Change one receipt; no other changes it in between.
 
         Args:
             key: The receipt's key.
-            change: Computes the new receipt; called a second time if another process creates the receipt meanwhile.
+            change: Computes the new receipt; called again if another process changes the receipt meanwhile.
 
         Returns:
             The receipt after the change; None if there is none.
@@ -203,15 +214,13 @@ class Store:
             LedgerUnavailable: The receipt has not changed, or it is not known whether it has.
         """
         with self._guarded():
-            for last in (False, True):
-                try:
-                    with self._transaction(key) as (cursor, found, now):
-                        return self._changed(cursor, found, change(found, now))
-                except self._engine.dialect.loaded_dbapi.IntegrityError:
-                    # Another process created this receipt in between, so the second round finds it.
-                    if last:
-                        raise
-        raise AssertionError("the loop returns or raises")
+            while True:
+                found, now = self._found(key)
+                changed = change(found, now)
+                if changed is None or changed == found:
+                    return found
+                if self._written(found, changed):
+                    return changed
 
     def read(self, key: str) -> Receipt | None:
         """The stored receipt; None if there is none.
@@ -219,18 +228,8 @@ class Store:
         Raises:
             LedgerUnavailable: The receipt cannot be read.
         """
-        with self._guarded(), self._transaction(key) as (_, found, _):
-            return found
-
-    def glance(self, key: str) -> Receipt | None:
-        """As `read`, but waits for no writer: a change that is not committed yet is not seen.
-
-        Raises:
-            LedgerUnavailable: The receipt cannot be read.
-        """
         with self._guarded():
-            row = self._alone(self._look, {"of": key})
-            return None if row is None else self._receipt(row)
+            return self._found(key)[0]
 
     def keep(self, receipt: Receipt) -> Receipt:
         """Write a receipt, with the time, unless its key has one already; returns the one that is there now.
@@ -246,7 +245,7 @@ class Store:
         if self._clock is not None:
             row |= {"began_at": self._clock(), "changed_at": self._clock()}
         with self._guarded():
-            return self._receipt(self._alone(self._keep, row) or ())
+            return self._receipt(self._alone((self._keep, row))[0] or ())
 
     def of_task(self, task_id: str) -> list[Receipt]:
         """The receipts whose latest attempt a task made, oldest first.
@@ -348,7 +347,7 @@ class Store:
 
     def now(self, connection: Connection) -> float:
         """The time, in seconds since 1970, by the clock that receipts go by."""
-        return self._clock() if self._clock else float(connection.exec_driver_sql(_CLOCK).scalar_one())
+        return self._clock() if self._clock else float(connection.execute(select(_CLOCK)).scalar_one())
 
     def sealed(self, text: str) -> str:
         """A text as the database holds it.
@@ -396,40 +395,49 @@ class Store:
     # --- transactions: SQLAlchemy compiles each statement once; the driver executes it, since executing by SQLAlchemy
     # --- would take longer than the disk does
 
-    def _changed(self, cursor: DBAPICursor, found: Receipt | None, changed: Receipt | None) -> Receipt | None:
-        if changed is None or changed == found:
-            return found
+    def _found(self, key: str) -> tuple[Receipt | None, float]:
+        """The receipt, and the time."""
+        timed = [] if self._clock else [(self._time, dict[str, Any]())]
+        row, *times = self._alone((self._read, {"of": key}), *timed)
+        now = self._clock() if self._clock else float((times[0] or (0.0,))[0])
+        return None if row is None else self._receipt(row), now
+
+    def _written(self, found: Receipt | None, changed: Receipt) -> bool:
+        """Write a receipt, unless the stored one is not `found` any more."""
         row: dict[str, Any] = {name: getattr(changed, name) for name in _NAMES}
         row["state"] = changed.state.value
         row |= {name: self.sealed(row[name]) for name in ("result", "why") if row[name]}
         if found is None:
-            self._add.run(cursor, row)
-        else:
-            self._change.run(cursor, {**row, "of": found.key})
-        return changed
-
-    def _found(self, cursor: DBAPICursor) -> Receipt | None:
-        row = cursor.fetchone()
-        return None if row is None else self._receipt(row)
+            return self._alone((self._add, row))[0] is not None
+        seen = {f"seen_{name}": getattr(found, name) for name in _SEEN} | {"seen_state": found.state.value}
+        return self._alone((self._change, {**row, **seen, "of": found.key}))[0] is not None
 
     def _receipt(self, row: Sequence[Any]) -> Receipt:
         values = dict(zip(_NAMES, row, strict=True))
         values |= {name: self.opened(values[name]) for name in ("result", "why") if values[name]}
         return Receipt(**{**values, "state": ReceiptState(values["state"])})
 
-    def _alone(self, statement: _Statement, values: Mapping[str, Any]) -> Sequence[Any] | None:
-        """The first row of a statement that is a transaction of its own."""
+    def _alone(self, *asked: tuple[_Statement, Mapping[str, Any]]) -> list[Sequence[Any] | None]:
+        """The first row of each statement. In a file each is a transaction of its own; in PostgreSQL all are one."""
         self._make_once()
         if self._turn is not None:
-            with self._turn, closing(self._connected().cursor()) as cursor:  # SQLite commits it by itself
-                statement.run(cursor, values)
-                return cursor.fetchone()
-        with self._explicit() as (connection, cursor), closing(connection.cursor()) as ends:
-            with self._together(connection):
-                _all(cursor, "BEGIN", postgres.SAFELY)
-                statement.run(cursor, values)
-                ends.execute("COMMIT")
-            return cursor.fetchone()
+            with self._turn, closing(self._connected().cursor()) as cursor:
+                return [statement.run(cursor, values).fetchone() for statement, values in asked]
+        with closing(self._engine.raw_connection()) as connection, ExitStack() as cursors:
+            driver: Any = connection.driver_connection
+            driver.autocommit = True  # the transaction begins and ends with statements, which are sent together
+            try:
+                ends, *each = [cursors.enter_context(closing(connection.cursor())) for _ in (None, *asked)]
+                with self._together(connection):
+                    _all(ends, "BEGIN", postgres.SAFELY)
+                    for cursor, (statement, values) in zip(each, asked, strict=True):
+                        statement.run(cursor, values)
+                    ends.execute("COMMIT")
+                return [cursor.fetchone() for cursor in each]
+            finally:
+                with suppress(Exception):  # the error that led here is the one to raise
+                    driver.rollback()  # sends nothing after a commit
+                    driver.autocommit = False
 
     def _connected(self) -> PoolProxiedConnection:
         if self._kept is None:
@@ -443,19 +451,6 @@ class Store:
         return driver.pipeline() if driver and psycopg.Pipeline.is_supported() else nullcontext()
 
     @contextmanager
-    def _explicit(self) -> Iterator[tuple[PoolProxiedConnection, DBAPICursor]]:
-        """A connection to PostgreSQL whose transactions begin and end with statements, which may be sent together."""
-        with closing(self._engine.raw_connection()) as connection, closing(connection.cursor()) as cursor:
-            driver: Any = connection.driver_connection
-            driver.autocommit = True
-            try:
-                yield connection, cursor
-            finally:
-                with suppress(Exception):  # the error that led here is the one to raise
-                    driver.rollback()  # sends nothing after a commit
-                    driver.autocommit = False
-
-    @contextmanager
     def _begun(self) -> Iterator[Connection]:
         with self._engine.begin() as connection:
             if not self.file:
@@ -466,27 +461,6 @@ class Store:
     def _unhurried(self) -> Iterator[Connection]:
         with self._engine.connect() as connection, nullcontext() if self.file else postgres.unhurried(connection):
             yield connection
-
-    @contextmanager
-    def _transaction(self, key: str) -> Iterator[tuple[DBAPICursor, Receipt | None, float]]:
-        """A transaction that has read one receipt, and no other changes it meanwhile; with the time."""
-        self._make_once()
-        if self._turn is None:
-            with self._explicit() as (connection, cursor), closing(connection.cursor()) as clock:
-                with self._together(connection):
-                    _all(cursor, "BEGIN", postgres.SAFELY)
-                    self._read.run(cursor, {"of": key})
-                    clock.execute(_CLOCK)
-                found, (now,) = self._found(cursor), clock.fetchone() or (0.0,)
-                with self._together(connection):
-                    yield cursor, found, self._clock() if self._clock else float(now)
-                    cursor.execute("COMMIT")
-            return
-        with self._turn, _committed(self._connected()) as cursor:
-            # IMMEDIATE takes the write lock at once: upgrading from a read lock fails if another writer was faster.
-            cursor.execute("BEGIN IMMEDIATE")
-            self._read.run(cursor, {"of": key})
-            yield cursor, self._found(cursor), (self._clock or time.time)()
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -587,12 +561,16 @@ def _identity(file: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _adding(dialect: Dialect) -> postgresql.Insert | sqlite.Insert:
+    return postgresql.insert(RECEIPTS) if dialect.name == "postgresql" else sqlite.insert(RECEIPTS)
+
+
 def _keeping(dialect: Dialect, *, its_clock: bool) -> tuple[Insert, Dialect, list[str]]:
     """A statement that adds a receipt unless its key has one, and returns the one that is there then."""
-    added = (postgresql if dialect.name == "postgresql" else sqlite).insert(RECEIPTS)
+    added = _adding(dialect)
     times = ("began_at", "changed_at") if its_clock else ()
     if times:
-        added = added.values(dict.fromkeys(times, literal_column(_CLOCK.removeprefix("SELECT "))))
+        added = added.values(dict.fromkeys(times, _CLOCK))
     unchanged = {"key": RECEIPTS.c.key}  # a statement that does nothing would return nothing
     kept = added.on_conflict_do_update(index_elements=["key"], set_=unchanged).returning(*RECEIPTS.c)
     return kept, dialect, [name for name in _NAMES if name not in times]
@@ -607,28 +585,14 @@ class _Statement:
         self._sql = compiled.string
         self._order = compiled.positiontup
 
-    def run(self, cursor: DBAPICursor, values: Mapping[str, Any]) -> None:
+    def run(self, cursor: DBAPICursor, values: Mapping[str, Any]) -> DBAPICursor:
         cursor.execute(self._sql, values if self._order is None else [values[name] for name in self._order])
+        return cursor
 
 
 def _all(cursor: DBAPICursor, *statements: str) -> None:
     for statement in statements:
         cursor.execute(statement)
-
-
-@contextmanager
-def _committed(connection: PoolProxiedConnection) -> Iterator[DBAPICursor]:
-    cursor = connection.cursor()
-    try:
-        yield cursor
-        connection.commit()
-    except BaseException:
-        with suppress(Exception):  # the error that led here is the one to raise
-            connection.rollback()
-        raise
-    finally:
-        with suppress(Exception):
-            cursor.close()
 
 
 # --- engines

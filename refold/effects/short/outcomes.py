@@ -79,7 +79,7 @@ class Outcomes:
             Verdict: What was recorded under this command's id came of other arguments.
             LedgerUnavailable: The record cannot be read.
         """
-        found = self._ledger.store.glance(ask.key)
+        found = self._ledger.store.read(ask.key)
         return None if found is None else self._brought(ask, found)
 
     def look_same(self, ask: Ask) -> Brought | None:
@@ -88,7 +88,7 @@ class Outcomes:
         Raises:
             LedgerUnavailable: The record cannot be read.
         """
-        found = self._ledger.store.glance(ask.key)
+        found = self._ledger.store.read(ask.key)
         return None if found is None or found.fingerprint != ask.fingerprint else self._brought(ask, found)
 
     def record(self, ask: Ask, value: JsonValue) -> tuple[Brought, bool]:

@@ -31,6 +31,7 @@ from refold.effects.ledger.receipts import (
     Perform,
     Receipt,
     ReceiptState,
+    renew,
 )
 from refold.effects.ledger.spending import Spending
 from refold.effects.ledger.store import VERSION, store_from_env, store_of
@@ -232,6 +233,27 @@ def test_a_worker_that_stood_still(ledger_file: Path, clock: Clock) -> None:
     told = begin(other)
     assert isinstance(told, Finished)
     assert told.value == "by the process"
+
+
+def test_a_worker_that_stands_still_amid_a_change_holds_up_nobody(two: tuple[Ledger, Ledger]) -> None:
+    """
+    Others change the same receipt meanwhile; what the worker makes of it is computed again from theirs.
+    """
+    one, other = two
+    begin(one)
+    seen: list[str] = []
+
+    def slowly(found: Receipt | None, now: float) -> Receipt | None:
+        seen.append(found.state if found else "")
+        other.finish("k", 1, "paid")
+        return renew(found, 1, 60.0, now)
+
+    found = one.store.change("k", slowly)
+
+    assert seen == ["executing", "done"]
+    assert found == one.store.read("k")
+    assert found is not None
+    assert found.result == '"paid"'
 
 
 def test_a_worker_that_was_killed(ledger_file: Path, clock: Clock) -> None:

@@ -19,7 +19,16 @@ from refold.core.commands import CallTool
 from refold.core.errors import DefinitionError
 from refold.effects.activities import Effects
 from refold.effects.ledger.ledger import Ledger, LedgerUnavailable
-from refold.effects.ledger.receipts import Finished, InProgress, KeyReused, OutcomeUnknown, Perform
+from refold.effects.ledger.receipts import (
+    Finished,
+    InProgress,
+    KeyReused,
+    OutcomeUnknown,
+    Perform,
+    Receipt,
+    begin,
+    renew,
+)
 from refold.effects.ledger.spending import Spending
 from refold.effects.ledger.store import store_of
 from refold.sql.postgres import SAFELY
@@ -177,6 +186,29 @@ def test_a_worker_that_stands_still_amid_a_transaction_holds_up_nobody(
         two[0].store.within(pause)
 
     assert one.today("paused").tokens == 3
+
+
+def test_a_worker_that_stands_still_amid_a_change_holds_up_nobody(two: tuple[Ledger, Ledger]) -> None:
+    """
+    No lock of its own keeps others from the receipt, and it overwrites nothing of theirs.
+    """
+    one, other = two
+    ask = other.ask("change", "charge", {})
+
+    def begun(found: Receipt | None, now: float) -> Receipt | None:
+        other.begin(ask)
+        return begin(found, replace(ask, holder="slow"), now)[0]
+
+    def renewed(found: Receipt | None, now: float) -> Receipt | None:
+        other.finish("change", 1, "paid")
+        return renew(found, 1, 30.0, now)
+
+    one.store.change("change", begun)
+    one.store.change("change", renewed)
+
+    found = one.store.read("change")
+    assert found is not None
+    assert (found.holder, found.result) == (other.holder, '"paid"')
 
 
 def test_any_text_is_written(two: tuple[Ledger, Ledger]) -> None:
