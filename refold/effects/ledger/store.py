@@ -657,7 +657,19 @@ def _file_of(url: URL) -> Path | None:
         raise _refused(f"{file} is a folder: name a file in it, such as {file / 'ledger.db'}")
     if file.exists() and not file.is_file():
         raise _refused(f"{file} is no regular file: name one, or postgresql://…")
+    if file.exists() and _is_something_else(file):
+        raise _refused(f"{file} is no SQLite database: name another file, or restore it from a backup if it was one")
     return file
+
+
+def _is_something_else(file: Path) -> bool:
+    """Whether a file is no database; asked of SQLite, whose locks in this process any other descriptor would drop."""
+    try:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", timeout=0, uri=True)) as connection:
+            connection.execute("PRAGMA schema_version")
+    except sqlite3.Error as error:
+        return error.sqlite_errorcode == sqlite3.SQLITE_NOTADB
+    return False
 
 
 def _place_of(url: URL) -> str:

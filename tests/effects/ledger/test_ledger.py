@@ -492,12 +492,12 @@ def test_a_file_that_goes_away(ledger_file: Path) -> None:
 
 def test_no_database_at_all(ledger_file: Path) -> None:
     """
-    A file that is something else is left alone.
+    A file that is something else is refused at the start, and left alone.
     """
     ledger_file.write_text("some notes" * 1000)
 
-    with pytest.raises(LedgerUnavailable, match="not a database"):
-        begin(Ledger(str(ledger_file)))
+    with pytest.raises(DefinitionError, match=r"ledger\.db is no SQLite database: name another file"):
+        Ledger(str(ledger_file))
     assert ledger_file.read_text() == "some notes" * 1000
 
 
