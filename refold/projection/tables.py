@@ -23,6 +23,7 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    Select,
     String,
     Table,
     Text,
@@ -47,7 +48,7 @@ from refold.sql import postgres
 T = TypeVar("T")
 _LOCK = 0x70726F6A  # any number that nobody else locks: "proj"
 _AT_ONCE = 1_000
-"""Of how many tasks the rows are deleted in one transaction."""
+"""Of how many tasks the rows are deleted in one transaction, and how many rows are dumped in one."""
 
 _NAMED = {"application_name": "refold-projection"}
 _METADATA = MetaData()
@@ -237,19 +238,20 @@ class Projection:
             last = self._within(write, writes=True)
 
     def dump(self) -> Iterator[str]:
-        """Both tables as lines of JSON, in an order of their own: equal for equal tables.
+        """Both tables as lines of JSON, in an order of their own: equal for equal tables that nobody writes to.
 
         Raises:
             ProjectionUnavailable: The database does not answer.
         """
-        rows = self._within(
-            lambda connection: [
-                dict(row._mapping)
-                for wanted in (select(TASKS).order_by(TASKS.c.task_id), select(TRANSITIONS).order_by(TRANSITIONS.c.id))
-                for row in connection.execute(wanted)
-            ]
-        )
-        yield from (json.dumps(row, ensure_ascii=False) for row in rows)
+        for table, key in ((TASKS, TASKS.c.task_id), (TRANSITIONS, TRANSITIONS.c.id)):
+            wanted = select(table).order_by(key).limit(_AT_ONCE)
+            rows = self._read(wanted)
+            while rows:
+                yield from (json.dumps(row, ensure_ascii=False) for row in rows)
+                rows = self._read(wanted.where(key > rows[-1][key.name]))
+
+    def _read(self, wanted: Select[Any]) -> list[dict[str, Any]]:
+        return self._within(lambda connection: [dict(row) for row in connection.execute(wanted).mappings()])
 
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""

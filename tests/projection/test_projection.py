@@ -164,6 +164,23 @@ def _write(file: str, entries: list[str]) -> None:
         projection.take("t", "errand", known[at : at + 1])
 
 
+def test_tables_of_any_size_are_dumped(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Some rows at a time, each in a transaction of its own: what is deleted meanwhile is left out.
+    """
+    projection = Projection(str(file))
+    for task_id in ("a", "b", "c"):
+        projection.take(task_id, "errand", long_journal(1))
+    whole = [*projection.dump()]
+    monkeypatch.setattr("refold.projection.tables._AT_ONCE", 1)
+
+    assert [*projection.dump()] == whole
+    lines = projection.dump()
+    first = next(lines)
+    projection.forget("c")
+    assert [first, *lines] == [line for line in whole if '"c"' not in line]
+
+
 @pytest.mark.fault
 async def test_killed_at_any_moment_nothing_is_missing_or_twice(file: Path) -> None:
     """
