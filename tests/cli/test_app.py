@@ -19,7 +19,7 @@ VERBS = [
     "resolve", "recover", "fork", "show", "list", "cost", "watch", "journal", "at", "explain", "export", "purge",
     "project", "eval", "graph", "check", "replay", "upgrade", "schedule create", "schedule list", "schedule show",
     "schedule pause", "schedule resume", "schedule run", "schedule delete", "ledger show", "ledger refused",
-    "ledger prune",
+    "ledger prune", "ledger adopt",
 ]  # fmt: skip
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from refold.cli.errors import CallError
 from refold.cli.text.content import seconds_of
 from refold.cli.text.views import moment
 from refold.cli.verb import CODEC_ENV, Call, add
@@ -27,7 +29,7 @@ def add_to(app: typer.Typer) -> None:
         help="Count and prune receipts; list refused updates.",
         rich_markup_mode=None,
     )
-    for run in (show, refused, prune):
+    for run in (show, refused, prune, adopt):
         add(group, run, connects=False)
     app.add_typer(group)
 
@@ -92,6 +94,26 @@ def refused(
         call.out.say(*indented(one.reason))
     if not found:
         call.out.note("no update was refused")
+
+
+def adopt(
+    call: Call,
+    ledger: Annotated[str, typer.Argument(metavar="LEDGER", help="The lost ledger's id, as the task's note says it.")],
+) -> None:
+    """Let this ledger take the place of a lost one, for open tasks with effects in it (`durability="ledger"`).
+
+    Without it they stand still, since workers with another ledger would perform effects again. What this ledger has no
+    record of is performed again: effects of the workflow tasks that were under way when the other one was lost, unless
+    they have a receipt here. A ledger that was copied from the other one knows them all.
+    """
+    if not re.fullmatch("[0-9a-f]{24}", ledger):
+        raise CallError(f"{ledger!r} is no ledger's id: `refold show TASK` says the one that the task's effects are in")
+    store = _store()
+    store.adopt(ledger)
+    if call.out.json:
+        call.out.value({"place": store.place, "adopted": ledger})
+    else:
+        call.out.say(f"the ledger in {store.place} takes the place of {ledger}")
 
 
 def _store() -> Store:

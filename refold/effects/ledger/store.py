@@ -282,6 +282,30 @@ class Store:
         """
         return self.within(self._identified)
 
+    def stands_for(self, identity: str) -> bool:
+        """Whether this database is the one of this identity, or has taken its place.
+
+        Raises:
+            LedgerUnavailable: It cannot be read.
+        """
+        return self.within(lambda connection: self._has(connection, identity))
+
+    def adopt(self, identity: str) -> None:
+        """Take the place of another database, which is lost, or was copied to this one.
+
+        Raises:
+            LedgerUnavailable: It is not written, or it is not known whether it is.
+        """
+
+        def write(connection: Connection) -> None:
+            if not self._has(connection, identity):
+                connection.execute(insert(_SCHEMA), {"part": _ID + identity, "version": VERSION})
+
+        self.within(write)
+
+    def _has(self, connection: Connection, identity: str) -> bool:
+        return connection.scalar(select(_SCHEMA.c.part).where(_SCHEMA.c.part == _ID + identity)) is not None
+
     def _identified(self, connection: Connection) -> str:
         known = select(_SCHEMA.c.part).where(_SCHEMA.c.part.startswith(_ID)).order_by(_SCHEMA.c.part).limit(1)
         found = connection.scalar(known)

@@ -214,14 +214,15 @@ class Local:
         """Why this worker would perform effects again, as it does not see their records; None if it does see them."""
         try:
             found = await until_answered(self.ledger_id, activity.info().activity_id)
+            if found == ledger or await self._answered(self._ledger().store.stands_for, ledger):
+                return None
         except DefinitionError as error:  # in a file of this host, which other hosts do not see
             found = str(error)
-        if found == ledger:
-            return None
         return (
             f"this worker's ledger ({found}) is not the one that the effects of this task are recorded in ({ledger}), "
             "so it would perform effects again; let REFOLD_LEDGER name the same ledger at all workers of the task "
-            "queue: the same file if they run on one host, else one PostgreSQL database"
+            "queue: the same file if they run on one host, else one PostgreSQL database. If that ledger is lost, "
+            f"`refold ledger adopt {ledger}` lets this one take its place"
         )
 
     async def _answered(self, call: Callable[..., T], *args: Any) -> T:

@@ -49,6 +49,20 @@ def test_receipts_are_counted_and_pruned(refold: Shell, paid: Path) -> None:
     ]
 
 
+def test_a_ledger_takes_the_place_of_a_lost_one(refold: Shell, paid: Path) -> None:
+    """
+    Said twice as said once; its own tasks go on with it, too.
+    """
+    own, lost = store_of(str(paid)).identity(), "0123456789abcdef01234567"
+
+    for _ in range(2):
+        assert refold("ledger", "adopt", lost).out == f"the ledger in the file {paid} takes the place of {lost}\n"
+    wrong = refold("ledger", "adopt", "lost")
+
+    assert (wrong.exit, "'lost' is no ledger's id" in wrong.err) == (2, True)
+    assert [store_of(str(paid)).stands_for(id) for id in (own, lost, own[::-1])] == [True, True, False]
+
+
 @pytest.mark.parametrize(
     ("age", "says"),
     [*((age, "write a number and a unit") for age in ("", "30", "d", "-1d", "1w")), ("9999999d", "long")],

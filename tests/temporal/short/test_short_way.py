@@ -25,6 +25,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from refold import Content, DefinitionError, InputRejected, Status
 from refold.core.events import CommandFailed, UserMessage
 from refold.effects.ledger.receipts import Ask
+from refold.effects.ledger.store import store_of
 from refold.effects.short import local
 from refold.effects.short.outcomes import Brought, Outcomes
 from refold.effects.short.stretch import ENOUGH_BYTES, STRETCH, Record
@@ -387,6 +388,28 @@ async def test_a_worker_with_another_ledger_performs_nothing(site: Site, hasty: 
         assert "is not the one that the effects of this task are recorded in" in failed[0]
         assert calls["b"] == 0
     async with site.worker():
+        done = await settled(site.engine, task_id)
+
+    assert (said(done), calls["a"], calls["b"]) == ("a open b", 1, 1)
+
+
+async def test_another_ledger_takes_the_place_of_a_lost_one(site: Site, hasty: None) -> None:
+    """
+    Once somebody says so; the task goes on, and performs nothing that history has.
+    """
+    async with site.worker():
+        task_id = await site.start("glance a", "hold gate", "glance b", skill="plain_errand")
+        await site.until_began("gate")
+        await site.engine.look(task_id)
+    lost = await asyncio.to_thread(store_of(str(site.folder / "receipts.db")).identity)
+    gates["gate"] = asyncio.Event()
+    gates["gate"].set()
+    async with site.worker(ledger="another.db"):
+        while not (failed := await site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
+            await asyncio.sleep(0.05)
+        assert f"`refold ledger adopt {lost}`" in failed[0]
+    await asyncio.to_thread(store_of(str(site.folder / "another.db")).adopt, lost)
+    async with site.worker(ledger="another.db"):
         done = await settled(site.engine, task_id)
 
     assert (said(done), calls["a"], calls["b"]) == ("a open b", 1, 1)
