@@ -87,7 +87,7 @@ WAITS = ("approval", "content_review", "budget", "risk", "question")
 CLOSED_BY = ("approved", "denied", "answered", "timeout", "withdrawn")
 UNDOING = ("done", "not_done", "unknown")
 LEDGER = ("begun", "repeated", "in_progress", "outcome_unknown", "key_reused", "unavailable", "owed", "not_written",
-          "overtaken")  # fmt: skip
+          "overtaken", "gone")  # fmt: skip
 
 _SHORT = (0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0)
 _LONG = (1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 14400.0, 86400.0)

@@ -4,13 +4,15 @@ A worker commits *executing* before an effect and *done* with the result after i
 renews its lease. Once a lease expires, the outcome is unknown until a probe or a person settles it. The rules are in
 `receipts`, the database in `store`, and the order of steps around a tool in `ledgered_call`.
 
-Three promises about one process:
+Four promises about one process:
 
 1. One call at a time performs a key; the ledger tells the others to wait, without asking the database.
 2. A report that cannot be written after an effect stays in memory and is written once the database answers again.
 3. A receipt names this process as holder, but no call here performs the key: then the effect was never begun. This
    happens when the database fails between the write and its confirmation. An attempt whose report the database refused
    was begun, and is remembered.
+4. A receipt that is gone while this process performs its key, as from a database that was emptied or restored from an
+   older backup, is written again, with the first renewal or report after that.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from refold.effects.ledger.receipts import (
     Perform,
     Receipt,
 )
-from refold.effects.ledger.store import ENV, Store, store_from_env, store_of
+from refold.effects.ledger.store import ENV, Change, Store, store_from_env, store_of
 from refold.effects.ledger.thread_pool import ThreadPool
 from refold.seen import metrics
 from refold.seen.logs import logger
@@ -64,7 +66,7 @@ class _Hold:
     """A key that this process performs, or has performed without having written the outcome yet.
 
     Attributes:
-        lease_s: The lease in seconds.
+        ask: What was asked for.
         fence: The attempt's number; 0 until the database has answered.
         due: When the lease thread renews next, by the monotonic clock.
         closing: The outcome is being written, so the lease thread renews no more.
@@ -72,7 +74,7 @@ class _Hold:
         in_thread: The effect is performed by a thread that nobody waits for, and that may outlive the ledger's users.
     """
 
-    lease_s: float
+    ask: Ask
     fence: int = 0
     due: float = field(default=float("inf"))
     closing: bool = False
@@ -86,7 +88,7 @@ class _PendingWrite:
 
     key: str
     fence: int
-    change: Callable[[Receipt | None, float], Receipt | None]
+    change: Change
 
 
 class Ledger:
@@ -323,7 +325,7 @@ class Ledger:
     def _claim(
         self, ask: Ask, decide: Callable[[Receipt | None, float], tuple[Receipt | None, LedgerAnswer]]
     ) -> LedgerAnswer:
-        hold = _Hold(lease_s=ask.lease_s)
+        hold = _Hold(ask=ask)
         with self._changed:
             if ask.key in self._holds:
                 return InProgress(until=float("inf"))
@@ -351,14 +353,13 @@ class Ledger:
                 self._changed.notify_all()
         return answer
 
-    def _end(
-        self, key: str, fence: int | None, change: Callable[[Receipt | None, float], Receipt | None]
-    ) -> Receipt | None:
+    def _end(self, key: str, fence: int | None, change: Change) -> Receipt | None:
         with self._changed:
             hold = self._holds.get(key)
             mine = hold is not None and hold.fence == fence
             if mine and hold is not None:
                 hold.closing = True
+                change = _with_receipt(hold, change)
         try:
             found = self.store.change(key, change)
         except LedgerUnavailable as error:
@@ -411,7 +412,7 @@ class Ledger:
                     self._changed.wait(None if next_at == float("inf") else max(0.0, next_at - now))
                     continue
                 for _, hold in due:
-                    hold.due = now + hold.lease_s / RENEWALS_PER_LEASE
+                    hold.due = now + hold.ask.lease_s / RENEWALS_PER_LEASE
             for key, hold in due:
                 self._renew(key, hold)
             if writes_due:
@@ -424,10 +425,10 @@ class Ledger:
             # Checked inside the transaction: `_end` may have written the outcome since this renewal became due.
             if hold.closing:
                 return found
-            return receipts.renew(found, hold.fence, hold.lease_s, now)
+            return receipts.renew(found, hold.fence, hold.ask.lease_s, now)
 
         try:
-            found = self.store.change(key, change)
+            found = self.store.change(key, _with_receipt(hold, change))
         except Exception as error:  # noqa: BLE001 - one lease's trouble must not stop the others' renewal
             log.warning("lease_not_renewed", key=key, error=str(error))
             return
@@ -467,6 +468,19 @@ class Ledger:
         self._unwritten[key] = fence
         log.error("receipt_not_written", key=key, fence=fence, error=describe(error))
         count(metrics.LEDGER_ANSWERS, "not_written")
+
+
+def _with_receipt(hold: _Hold, change: Change) -> Change:
+    """`change`, given the receipt that this process wrote when it began, where the database has lost it since."""
+
+    def changed(found: Receipt | None, now: float) -> Receipt | None:
+        if found is None or found.fence < hold.fence:
+            log.error("receipt_gone", key=hold.ask.key, tool=hold.ask.tool, fence=hold.fence)
+            count(metrics.LEDGER_ANSWERS, "gone")
+            found = receipts.taken(hold.ask, hold.fence, now, found)
+        return change(found, now)
+
+    return changed
 
 
 def fingerprint(args: Mapping[str, JsonValue]) -> str:

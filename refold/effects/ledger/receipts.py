@@ -270,9 +270,9 @@ def renew(receipt: Receipt | None, fence: int, lease_s: float, now: float) -> Re
     return replace(receipt, state=ReceiptState.EXECUTING, lease_until=now + lease_s, why="", changed_at=now)
 
 
-def _taken(receipt: Receipt | None, ask: Ask, now: float) -> tuple[Receipt, Perform]:
-    fence = 1 if receipt is None else receipt.fence + 1
-    taken = Receipt(
+def taken(ask: Ask, fence: int, now: float, before: Receipt | None = None) -> Receipt:
+    """The receipt of attempt `fence`, which begins now."""
+    return Receipt(
         key=ask.key,
         tool=ask.tool,
         fingerprint=ask.fingerprint,
@@ -286,10 +286,14 @@ def _taken(receipt: Receipt | None, ask: Ask, now: float) -> tuple[Receipt, Perf
         invocation_id=storable(ask.invocation_id),
         began_at=now,
         changed_at=now,
-        undone=0 if receipt is None else receipt.undone,
-        undone_by="" if receipt is None else receipt.undone_by,
+        undone=0 if before is None else before.undone,
+        undone_by="" if before is None else before.undone_by,
     )
-    return taken, Perform(fence=fence, undone=taken.undone)
+
+
+def _taken(receipt: Receipt | None, ask: Ask, now: float) -> tuple[Receipt, Perform]:
+    begun = taken(ask, 1 if receipt is None else receipt.fence + 1, now, receipt)
+    return begun, Perform(fence=begun.fence, undone=begun.undone)
 
 
 def _changed(receipt: Receipt, state: ReceiptState, now: float, why: str) -> Receipt:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from structlog.testing import capture_logs
 
 from refold.core.commands import result_hash
 from refold.core.errors import DefinitionError
@@ -532,6 +533,42 @@ class KeyService:
 
     def opened(self, sealed: str) -> str:
         return sealed[::-1]
+
+
+@pytest.mark.parametrize("restored", [False, True])
+@pytest.mark.parametrize(
+    ("report", "state"),
+    [
+        (lambda ledger, fence: ledger.finish("k", fence, "paid"), ReceiptState.DONE),
+        (lambda ledger, fence: ledger.doubt("k", fence, "no answer"), ReceiptState.UNKNOWN),
+        (lambda ledger, fence: ledger.release("k", fence, "refused"), ReceiptState.RELEASED),
+        (lambda ledger, fence: ledger._renew("k", ledger._holds["k"]), ReceiptState.EXECUTING),
+    ],
+    ids=["finished", "doubted", "released", "renewed"],
+)
+def test_a_receipt_that_the_database_has_lost_is_written_again(
+    two: tuple[Ledger, Ledger], report: Callable[[Ledger, int], object], state: ReceiptState, restored: bool
+) -> None:
+    """
+    Emptied, or restored from a backup that has an earlier attempt: whoever performs the effect knows better, and says.
+    """
+    one, other = two
+    one.release("k", performing(begin(one)), "refused")
+    fence = performing(begin(one))
+    begun = one.store.read("k")
+    assert begun is not None
+    with closing(sqlite3.connect(str(one.store.file))) as database, database:
+        database.execute(
+            "UPDATE refold_receipts SET state = 'released', fence = 1" if restored else "DELETE FROM refold_receipts"
+        )
+
+    with capture_logs() as logs:
+        report(one, fence)
+
+    found = other.store.read("k")
+    assert found is not None
+    assert (found.state, found.fence, found.fingerprint, found.task_id) == (state, fence, begun.fingerprint, "T")
+    assert [(log["event"], log["tool"]) for log in logs] == [("receipt_gone", "charge")]
 
 
 def test_a_reason_that_only_looks_encrypted_is_read(ledger_file: Path) -> None:
