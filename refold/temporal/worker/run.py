@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -26,6 +25,7 @@ from refold.temporal.client.connection import connected
 from refold.temporal.seen.ready import answering, check_place, worker_checks
 from refold.temporal.seen.runtime import measure
 from refold.temporal.serverless.drain import Drained
+from refold.temporal.worker.leaving import signals_to_leave
 from refold.temporal.worker.logs import log_to_stderr
 from refold.temporal.worker.plugin import RefoldPlugin
 from refold.temporal.worker.profile import DEFAULT, Profile
@@ -220,7 +220,7 @@ async def run_worker(
 @asynccontextmanager
 async def _set_by_signals(stop: asyncio.Event) -> AsyncIterator[None]:
     """Set an event where the worker is told to leave, inside the block."""
-    loop, signals = asyncio.get_running_loop(), _signals_to_leave()
+    loop, signals = asyncio.get_running_loop(), signals_to_leave()
     for number in signals:
         loop.add_signal_handler(number, stop.set)
     try:
@@ -228,12 +228,6 @@ async def _set_by_signals(stop: asyncio.Event) -> AsyncIterator[None]:
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
-
-
-def _signals_to_leave() -> list[signal.Signals]:
-    """Ctrl-C, SIGTERM, and the end of the terminal; not where the process is to outlive it (`nohup`)."""
-    leave = [signal.SIGINT, signal.SIGTERM]
-    return leave if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*leave, signal.SIGHUP]
 
 
 async def _until_ready(

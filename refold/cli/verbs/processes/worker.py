@@ -22,6 +22,7 @@ from refold.core.authoring.skill import skill_id
 from refold.core.authoring.tool import tool_spec
 from refold.core.schema import fields_of
 from refold.engine import UnknownSkill
+from refold.temporal.worker.leaving import signals_to_leave
 from refold.temporal.worker.profile import DEFAULT, PROFILES, Profile
 
 if TYPE_CHECKING:
@@ -297,9 +298,9 @@ def say_ready(call: Call, found: Parts, *, address: str, namespace: str) -> None
 
 
 def stopped_by_signal() -> asyncio.Event:
-    """An event that SIGINT and SIGTERM set."""
+    """An event that is set where the process is told to leave."""
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in signals_to_leave():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
 
