@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncGenerator, Callable, Coroutine, Set
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Set
+from contextlib import aclosing, contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
@@ -60,6 +60,20 @@ def as_a2a(error: Exception) -> A2AError:
     number = uuid4().hex[:12]
     log.error("call_failed", number=number, why=str(error), exc_info=None if isinstance(error, EngineError) else error)
     return InternalError(f"Internal error; whoever runs the agent finds it in the log as {number}")
+
+
+@contextmanager
+def taken_by(task_id: str) -> Iterator[None]:
+    """For what a call does after a task has taken its message: a server that does not answer is no reason to send the
+    message again."""
+    try:
+        yield
+    except NotConnected as error:
+        log.warning("unavailable", why=str(error))
+        raise InternalError(
+            f"The agent cannot be reached at the moment. Task {task_id!r} has taken the message, and goes on: get it "
+            "later, and do not send the message again"
+        ) from error
 
 
 def method(

@@ -33,7 +33,7 @@ from refold.a2a.caller import caller_of
 from refold.a2a.calls import status_asked_for, tenant_of, while_connected
 from refold.a2a.card.card import Cards
 from refold.a2a.convert import reply_of, task_of
-from refold.a2a.errors import method, method_that_yields
+from refold.a2a.errors import method, method_that_yields, taken_by
 from refold.a2a.extensions import Timeline
 from refold.a2a.streams.follow import Streams, seen_by
 from refold.a2a.streams.updates import EventId
@@ -43,6 +43,7 @@ from refold.a2a.tasks.reading import Reader
 from refold.a2a.tasks.sending import Sender, Sent
 from refold.core.errors import InputRejected
 from refold.engine import Engine
+from refold.record import TaskRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,7 @@ class Gateway(RequestHandler):
             return sent
         record = sent.record
         if not params.configuration.return_immediately:
-            record = await while_connected(self.parts.reader.settled(record), context) or record
+            record = await self._settled(record, context)
         if self._is_direct(sent) and (reply := reply_of(record)) is not None:
             return reply
         task = apply_history_length(task_of(record), params.configuration)
@@ -107,7 +108,7 @@ class Gateway(RequestHandler):
         record = sent.record
         if self._is_direct(sent):
             # A stream is of one message or of a task's events; which of them, is known when the task has settled.
-            record = await while_connected(self.parts.reader.settled(record), context) or record
+            record = await self._settled(record, context)
             if (reply := reply_of(record)) is not None:
                 yield reply
                 return
@@ -115,6 +116,11 @@ class Gateway(RequestHandler):
         async with aclosing(events):
             async for event in events:
                 yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
+
+    async def _settled(self, record: TaskRecord, context: ServerCallContext) -> TaskRecord:
+        """A task that has taken a message, once it has ended or waits; as it was, if the caller disconnects before."""
+        with taken_by(record.task_id):
+            return await while_connected(self.parts.reader.settled(record), context) or record
 
     def _is_direct(self, sent: Sent) -> bool:
         """Whether a message that started a task may be answered without it."""

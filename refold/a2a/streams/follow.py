@@ -9,7 +9,6 @@ Rule 3: a stream survives the loss of workers and restarts of the server; it end
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -17,6 +16,7 @@ from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
 from a2a.utils.errors import InvalidParamsError
 
+from refold.a2a import patience
 from refold.a2a.streams.updates import (
     EventId,
     Update,
@@ -30,21 +30,13 @@ from refold.a2a.streams.updates import (
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import Status, TaskState
-from refold.engine import Engine, News, NotConnected, NoWorker
+from refold.engine import Engine, NoWorker
 from refold.record import TaskRecord, record_of, with_entry
 
 HEADER = "last-event-id"
 
-AGAIN_S = 0.5
-"""Seconds before a stream reads a task again whose worker or server did not answer."""
-
 WORKER_S = 10.0
 """Seconds for which a reconnecting caller waits for a task's worker; after that it gets an error, and may try again."""
-
-OUTAGE_S = 60.0
-"""Seconds for which a stream stays open while the server does not answer; then it ends with an error."""
-
-logger = logging.getLogger("refold.a2a")
 
 
 class Streams:
@@ -98,7 +90,8 @@ class Streams:
                     yield event
 
     async def _news(self, record: TaskRecord, after: int, over_pauses: bool) -> AsyncGenerator[Event, None]:
-        async with aclosing(self._entries(record.task_id, record.seq)) as items:
+        items = patience.watched(self.engine, record.task_id, after=record.seq, follow=True)
+        async with aclosing(items):
             async for item in items:
                 if not isinstance(item, Entry):
                     yield transient_of(record, item)
@@ -112,28 +105,6 @@ class Streams:
         if ended.ended:  # ended by Temporal, so without an entry
             yield last_update_of(ended)
 
-    async def _entries(self, task_id: str, after: int) -> AsyncGenerator[News, None]:
-        clock = asyncio.get_running_loop().time
-        away_since: float | None = None
-        while True:
-            try:
-                async with aclosing(self.engine.watch(task_id, after=after, follow=True)) as items:
-                    async for item in items:
-                        away_since = None
-                        if isinstance(item, Entry):
-                            after = item.seq
-                        yield item
-                return
-            except NoWorker as error:
-                # The task waits for a worker, so the stream waits too.
-                logger.info("task %s: %s", task_id, error)
-            except NotConnected as error:
-                logger.warning("task %s: %s", task_id, error)
-                away_since = away_since or clock()
-                if clock() - away_since > OUTAGE_S:
-                    raise
-            await asyncio.sleep(AGAIN_S)
-
     async def _answered(self, record: TaskRecord) -> TaskRecord:
         """The task as its worker knows it: a record without a worker may lack events that the caller has seen."""
         clock = asyncio.get_running_loop().time
@@ -141,7 +112,7 @@ class Streams:
         while record.note and not record.ended:
             if clock() > until:
                 raise NoWorker(record.note)
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(patience.AGAIN_S)
             record = await self.engine.record(record.task_id)
         return record
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 
 from a2a.utils.errors import TaskNotFoundError
 
 from refold.a2a.caller import may_read, owns
-from refold.engine import Engine, NoWorker, TaskNotFound
+from refold.a2a.patience import watched
+from refold.engine import Engine, TaskNotFound
 from refold.record import TaskRecord
-
-AGAIN_S = 1.0
-"""Seconds before looking for a worker again."""
 
 
 class Reader:
@@ -54,18 +51,16 @@ class Reader:
 
         Args:
             record: The task as last read.
+
+        Raises:
+            NotConnected: The server did not answer for long.
         """
         if record.ended or record.paused:
             return record
-        while True:
-            try:
-                async with aclosing(self.engine.watch(record.task_id, after=record.seq)) as news:
-                    async for _ in news:
-                        pass
-                return await self._found(record.task_id)
-            except NoWorker:
-                # The task waits for a worker, so the caller waits too.
-                await asyncio.sleep(AGAIN_S)
+        async with aclosing(watched(self.engine, record.task_id, after=record.seq, follow=False)) as news:
+            async for _ in news:
+                pass
+        return await self._found(record.task_id)
 
 
 def not_found(task_id: str) -> TaskNotFoundError:

@@ -19,7 +19,7 @@ from refold.a2a.calls import tenant_of
 from refold.a2a.card import modes
 from refold.a2a.convert import content_of, context_of
 from refold.a2a.data import data_of
-from refold.a2a.errors import as_a2a
+from refold.a2a.errors import as_a2a, taken_by
 from refold.a2a.tasks import idempotency
 from refold.a2a.tasks.deciding import Decision, decide, decisions_in, were_made
 from refold.a2a.tasks.push import Push
@@ -146,7 +146,8 @@ class Sender:
         except TaskExists:
             if delivery is None:
                 raise
-        record = await self.reader.own(task_id, caller)
+        with taken_by(task_id):
+            record = await self.reader.own(task_id, caller)
         idempotency.taken(record, delivery, content, message.message_id or None)
         return Sent(record=record, after=0)
 
@@ -197,7 +198,8 @@ class Sender:
             if delivery is None or not await were_made(self.engine, record, decisions, caller):
                 raise
             return Sent(record=await self.engine.record(record.task_id), after=record.seq - 1)
-        after = await self.engine.record(record.task_id)
+        with taken_by(record.task_id):
+            after = await self.engine.record(record.task_id)
         # Another call with the same key may have been faster.
         idempotency.taken(after, delivery, content, message.message_id or None)
         if config is not None:

@@ -1,0 +1,47 @@
+"""A task's news for as long as somebody waits for them, over the loss of its worker and restarts of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from refold.core.fold.journal import Entry
+from refold.engine import Engine, News, NotConnected, NoWorker
+
+AGAIN_S = 0.5
+"""Seconds before a task is asked for again whose worker or server did not answer."""
+
+OUTAGE_S = 60.0
+"""Seconds for which a caller waits while the server does not answer; then it gets an error."""
+
+logger = logging.getLogger("refold.a2a")
+
+
+async def watched(engine: Engine, task_id: str, *, after: int, follow: bool) -> AsyncGenerator[News, None]:
+    """See `Engine.watch`.
+
+    Raises:
+        NotConnected: The server did not answer for `OUTAGE_S`.
+    """
+    clock = asyncio.get_running_loop().time
+    away_since: float | None = None
+    while True:
+        try:
+            async with aclosing(engine.watch(task_id, after=after, follow=follow)) as items:
+                async for item in items:
+                    away_since = None
+                    if isinstance(item, Entry):
+                        after = item.seq
+                    yield item
+            return
+        except NoWorker as error:
+            # The task waits for a worker, so the caller waits too.
+            logger.info("task %s: %s", task_id, error)
+        except NotConnected as error:
+            logger.warning("task %s: %s", task_id, error)
+            away_since = away_since or clock()
+            if clock() - away_since > OUTAGE_S:
+                raise
+        await asyncio.sleep(AGAIN_S)
