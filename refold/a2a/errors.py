@@ -32,6 +32,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 BUSY = "The agent cannot take this now; try again."
+SILENT = "The agent does not answer now. It may still take this later: look at the task before you send it again."
 CHANGED = (
     "The agent's code has changed under this task, which takes nothing until whoever runs the agent has put the code "
     "right. Nothing is lost; send it again then."
@@ -54,7 +55,7 @@ def as_a2a(error: Exception) -> A2AError:
             return UnsupportedOperationError(CHANGED)
         case NoWorker() | NotConnected():
             log.warning("unavailable", why=str(error))
-            return InternalError(BUSY)
+            return InternalError(SILENT if isinstance(error, NoWorker) else BUSY)
         case _:
             pass
     number = uuid4().hex[:12]

@@ -447,3 +447,17 @@ async def test_trouble_inside_is_nobody_elses(fault: EngineError, gateway: Calls
         assert "10.0.0.7" not in told
         assert "secret" not in told
         assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "CancelTask"])
+async def test_what_a_worker_may_still_take_is_not_sent_again(method: str, gateway: Calls, fake: FakeEngine) -> None:
+    """
+    The server keeps an answer, or the request to cancel, for the worker that comes back.
+    """
+    task = await gateway.send(metadata={"skill": "ask"})
+    fake.worker = False
+    params = {"id": task["id"]} if method == "CancelTask" else {"message": said("Ada", taskId=task["id"])}
+    error = await gateway.error(method, params)
+
+    assert error["code"] == -32603
+    assert "look at the task before you send it again" in error["message"]
