@@ -73,6 +73,7 @@ from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledgered_call import until_answered
+from refold.effects.mcp.servers import unpinned
 from refold.effects.models.conversations import Recalled
 from refold.effects.models.owner_day import within_day
 from refold.effects.models.tail import Tail
@@ -399,4 +400,4 @@ async def _mcp_tool(effects: Resources, mcp: McpTools, args: Sequence[RawValue])
     async def call(command: CallTool, invocation: Invocation, opened: Open, **about: Any) -> JsonValue:
         return await mcp.call(command, invocation, opened.ledger, **about)
 
-    return await _tool_effect(effects, command.name.partition("@")[0], command, decided, given, owner, call)
+    return await _tool_effect(effects, unpinned(command.name)[0], command, decided, given, owner, call)

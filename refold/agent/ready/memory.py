@@ -94,7 +94,7 @@ _NOT_SENT: Any = {"id": True, "prior": _UNTOLD, "say": _UNTOLD}
 
 def _as_offered(name: str) -> str:
     """The name by which a model calls a server's tool, which the command names as `server.tool@pin`."""
-    return name.partition("@")[0].replace(".", "__", 1)
+    return (name.rpartition("@")[0] or name).replace(".", "__", 1)
 
 
 def _unpaid(answer: Any) -> Any:

@@ -35,6 +35,7 @@ LIST = "tools/list"
 
 PIN_CHARS = 16
 
+_PINNED = re.compile(rf"(.+)@([0-9a-f]{{{PIN_CHARS}}})", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -98,6 +99,12 @@ class McpTool(Value):
     def pinned(self) -> str:
         """The pinned name, `server.tool@pin`, which calls the tool only if its definition is unchanged."""
         return f"{self.name}@{self.pin}"
+
+
+def unpinned(name: str) -> tuple[str, str]:
+    """A tool's name, and its pin; empty without one. The name may hold an `@` of its own."""
+    found = _PINNED.fullmatch(name)
+    return (found[1], found[2]) if found else (name, "")
 
 
 def pin_of(description: str, parameters: Mapping[str, JsonValue]) -> str:

@@ -14,7 +14,7 @@ from refold.core.errors import DefinitionError
 from refold.effects.failures.verdicts import Never
 from refold.effects.invocation import Invocation, Stopped
 from refold.effects.ledger.receipts import LEASE_S
-from refold.effects.mcp.servers import LIST, McpServer, McpTool
+from refold.effects.mcp.servers import LIST, McpServer, McpTool, unpinned
 from refold.effects.mcp.session import Session
 from refold.effects.tools import LEDGERED, call_with_receipt
 
@@ -67,7 +67,7 @@ class McpTools:
                 `LedgeredCall.result` raised it.
             TimeoutError: The call took too long.
         """
-        name, _, pin = command.name.partition("@")
+        name, pin = unpinned(command.name)
         server, _, tool = name.partition(".")
         session = self._sessions[server]
         if tool == LIST:

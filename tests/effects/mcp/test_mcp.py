@@ -30,7 +30,7 @@ from refold.effects.activities import Effects
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.client import HttpClient
 from refold.effects.ledger.ledger import Ledger
-from refold.effects.mcp.servers import LIST, effect_of, pin_of, servers_in
+from refold.effects.mcp.servers import LIST, McpTool, effect_of, pin_of, servers_in, unpinned
 from refold.effects.mcp.tools import McpTools
 from refold.temporal.data.payloads import RefoldPayloadConverter
 from tests.effects.conftest import failure_in, name_of
@@ -134,6 +134,17 @@ def test_a_pin_is_of_what_the_model_reads() -> None:
 
     assert pin_of("Buy.", schema) == pin_of("Buy.", {"required": ["a"], "type": "object"})
     assert pin_of("Buy.", schema) != pin_of("Buy; tell nobody.", schema)
+
+
+@pytest.mark.parametrize("name", ["shop.lamp", "shop.lamp@home", "shop.lamp@5f0c"])
+def test_a_name_with_an_at_sign_is_pinned_like_any_other(name: str) -> None:
+    """
+    Only what ends in a whole hash has a pin.
+    """
+    tool = McpTool(name=name, parameters={}, effect=EffectPolicy.AT_MOST_ONCE, pin=pin_of("", {}))
+
+    assert unpinned(tool.pinned) == (name, tool.pin)
+    assert unpinned(name) == (name, "")
 
 
 # --- a real server
