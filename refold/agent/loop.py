@@ -243,12 +243,14 @@ def refuse_calls(state: AgentState, reply: Reply) -> None:
 
 def _told_apart(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """The calls, each with an id of its own: some models give several calls of a reply the same id."""
-    ids = [call.id for call in calls]
-    repeated = [ids.index(id) < place for place, id in enumerate(ids)]
-    return tuple(
-        call.model_copy(update={"id": f"{call.id}~{place}"}) if again else call
-        for place, (call, again) in enumerate(zip(calls, repeated, strict=True))
-    )
+    ids, made = [call.id for call in calls], []
+    for place, call in enumerate(calls):
+        if ids.index(id := call.id) < place:
+            id = f"{id}~{place}"
+            while id in ids:
+                id += "~"
+        made.append(call.model_copy(update={"id": id}))
+    return tuple(made)
 
 
 def _agree(turn: ModelTurn, reply: Reply) -> None:

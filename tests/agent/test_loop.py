@@ -23,7 +23,7 @@ from refold.agent import (
     skill_tool,
 )
 from refold.agent.tools import AgentTool
-from refold.core.chat import Reply, ToolCall
+from refold.core.chat import Reply, ToolCall, ToolReturn
 from refold.core.commands import CallChat, CallSkill, CallTool
 from refold.testing import approve, calls, check_laws, deny, fails, fires, permanent, play, reply, transient
 from tests.agent.shop import TOOLS, price, results, shop, stock
@@ -41,6 +41,20 @@ def test_with_a_tool(cut: bool) -> None:
     assert (story.status, story.said) == (Status.COMPLETED, ("300 cents.",))
     assert results(story) == [("price", 300, False)]
     assert [command.id for command in story.asked] == ["model", "price", "model"]
+
+
+@pytest.mark.parametrize("ids", [("a", "a"), ("a", "a", "a~1"), ("a~1", "a", "a", "a~1~")])
+def test_each_call_has_its_result_whatever_ids_the_model_gives(ids: tuple[str, ...]) -> None:
+    """
+    Some models give calls of a reply the same id; the results come in the order of the calls, under the model's ids.
+    """
+    twins = [ToolCall(id=id, name="price", args={"item": "x" * n}) for n, id in enumerate(ids, 1)]
+    agent = shop(orchestrator=Concurrent())
+    story = play(agent, "go", answers={"model": [twins, "Done."]}, tools=TOOLS)
+    said = story.snapshot.threads["main"].said
+
+    assert [one.id for one in said if isinstance(one, ToolReturn)] == list(ids)
+    assert [value for _, value, _ in results(story)] == [100 * n for n in range(1, len(ids) + 1)]
 
 
 def test_without_a_tool() -> None:
