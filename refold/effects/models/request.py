@@ -99,7 +99,7 @@ class Asked:
         """Make one request.
 
         Raises:
-            Verdict: The request failed, or the answer is stopped by a filter or cut off by a limit.
+            Verdict: The request failed, or the answer is stopped by a filter, cut off by a limit, or lacks its call.
         """
         settings = _settings(self._given, self._model, nth(self._key, len(self.responses) + 1))
         first_s = _first_token_s(self._given)
@@ -122,6 +122,9 @@ class Asked:
                 raise self._failed(
                     transient("stream_broken", f"model {self.name!r} broke off its answer with an error")
                 )
+            case "tool_call" if not (response.text or response.tool_calls or response.native_tool_calls):
+                message = f"model {self.name!r} said that it calls a tool, and its answer has no call that can be read"
+                raise self._failed(transient("empty_answer", message))
             case None if self._is_cut(response):
                 message = f"model {self.name!r} ended its answer without saying why, so it is cut off"
                 raise self._failed(transient("stream_broken", message))

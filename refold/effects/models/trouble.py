@@ -4,7 +4,8 @@
 | ----------------------------------------------------------- | ---------------------------------------------------- |
 | the server is away, restarting or overloaded (`OUTAGES`)    | transient; the task waits until the server is back   |
 | an error in a body with status 200                          | as with that status                                  |
-| an answer without any choice                                | transient, `empty_answer`                            |
+| an answer without any choice, or that lacks the calls that  | transient, `empty_answer`                            |
+| it says it makes                                            |                                                      |
 | a type asked for in a way that the model does not have      | permanent, `configuration`                           |
 | a file that the model or its client cannot take             | permanent, `attachment`                              |
 | a file whose address cannot be resolved or reached          | transient, `dns`, `connection`, ...                  |

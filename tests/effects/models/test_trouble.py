@@ -127,6 +127,30 @@ async def test_a_stream_without_content_is_tried_again(bench: Bench, openai: Ope
     assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "empty_answer")
 
 
+NAMELESS = {"index": 0, "id": "c", "type": "function", "function": {"name": None, "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("stream", "call"), [pytest.param(True, [NAMELESS], id="streamed"), pytest.param(False, [], id="whole")]
+)
+async def test_an_answer_that_lacks_its_call_is_tried_again(
+    bench: Bench, openai: OpenAIServer, stream: bool, call: list[Any]
+) -> None:
+    """
+    It would be an empty final answer.
+    """
+    said = {"role": "assistant", "content": None, "tool_calls": call}
+    choice = {"index": 0, "delta" if stream else "message": said, "finish_reason": "tool_calls"}
+    kind = "chat.completion.chunk" if stream else "chat.completion"
+    answer = json.dumps({"id": "1", "object": kind, "created": 1, "model": "gpt-test", "choices": [choice]})
+    openai.say(Trouble(text=f"data: {answer}\n\ndata: [DONE]\n\n" if stream else answer))
+    asked = request_of(Cmd.chat("a", "x", model=MODEL, tools=[PAY]), Prior(thread=NOTHING_SAID, framed=False))
+    with pytest.raises(ApplicationError, match="has no call that can be read") as caught:
+        await bench.run("refold.chat", asked, stream)
+
+    assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "empty_answer")
+
+
 CUT_OFF = {
     "id": "1",
     "object": "chat.completion",
