@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sysconfig
 from collections.abc import Iterable, Sequence
+from threading import current_thread, main_thread
 from traceback import walk_tb
 
 from refold.core.authoring.context import Moment
@@ -289,8 +290,11 @@ def _of_author(error: BaseException) -> bool:
     """Whether the author's code raised this error; otherwise the worker raised it to stop this call.
 
     A coroutine library's `CancelledError` is not an `Exception`; the core imports no such library and compares names.
+    A signal raises `KeyboardInterrupt` in the main thread alone: in a worker's thread, `raise` did.
     """
     authors = isinstance(error, Exception | SystemExit | GeneratorExit | BaseExceptionGroup)
+    if isinstance(error, KeyboardInterrupt):
+        return current_thread() is not main_thread()
     return authors or type(error) is BaseException or type(error).__name__ == "CancelledError"
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -272,6 +273,22 @@ def test_what_stops_the_worker_is_not_taken_for_the_skill() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         ByHand(table("stops", Step("begin", begin).start())).say()
+
+
+def test_a_keyboard_interrupt_in_a_workers_thread_is_the_skills() -> None:
+    """
+    No signal arrives there: the skill raised it itself, and it would end each worker that takes the task.
+    """
+
+    def begin(ctx: Ctx, content: Content) -> Transition:
+        raise KeyboardInterrupt
+
+    task = ByHand(table("stops", Step("begin", begin).start()))
+    with ThreadPoolExecutor(1) as worker:
+        worker.submit(task.say).result()
+
+    assert task.status is Status.FAILED
+    assert task.reason.startswith("bug: KeyboardInterrupt")
 
 
 def test_a_bug_of_the_core_ends_the_task_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
