@@ -268,7 +268,13 @@ class RefoldPlugin(SimplePlugin):
             config = worker.config(active_config=True)
             given = [*worker.client.config(active_config=True)["interceptors"], *config.get("interceptors", ())]
             self._effects.within.interceptors = [one for one in given if isinstance(one, Interceptor)]
-        await super().run_worker(worker, next)
+        try:
+            await super().run_worker(worker, next)
+        except BaseException:
+            stopped = getattr(worker, "_shutdown_complete_event", None)
+            if stopped is not None and not worker.is_running:
+                stopped.set()  # else `async with` would wait for ever for a worker that has not begun
+            raise
 
     @asynccontextmanager
     async def run_replayer(

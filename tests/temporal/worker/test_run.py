@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import structlog
@@ -15,7 +16,9 @@ from temporalio.plugin import SimplePlugin
 
 from refold import DefinitionError
 from refold.temporal import RefoldPlugin, make_worker, run_worker
+from refold.temporal.data.storage import Folder, StorageUnusable
 from refold.temporal.dev import DevServer
+from refold.temporal.worker.registry import UnknownSkillWorkflow
 from refold.temporal.worker.run import GRACE_ENV, GRACE_S, checked_grace, grace_from_env
 from workflows import hello
 
@@ -56,6 +59,18 @@ async def test_a_worker_of_a_deployment_names_its_code(client: Client) -> None:
     """
     with pytest.raises(DefinitionError, match=r"(?s)worker deployment 'shop'.*needs a build id"):
         make_worker(client, RefoldPlugin(), deployment="shop")
+
+
+@pytest.mark.timeout(60)
+async def test_a_worker_that_cannot_start_says_why(client: Client, tmp_path: Path) -> None:
+    """
+    Also in a program that runs it by `async with`.
+    """
+    plugin = RefoldPlugin(storage=Folder(tmp_path / "gone"))
+
+    with pytest.raises(StorageUnusable, match="gone"):
+        async with make_worker(client, plugin, workflows=[UnknownSkillWorkflow]):
+            await asyncio.Event().wait()
 
 
 @pytest.mark.timeout(60)
