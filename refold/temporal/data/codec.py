@@ -121,7 +121,8 @@ def _refuse_foreign(given: DataConverter) -> None:
             name = getattr(found, "__name__", repr(found))
             raise CodecError(
                 f"this client has a {what} of its own, {name}, and RefoldPlugin would replace it: refold writes "
-                "pydantic's JSON; connect another client for refold, and put encryption into a payload codec"
+                "pydantic's JSON; if a plugin brings it (PydanticAIPlugin does), name RefoldPlugin before that plugin; "
+                "else connect another client for refold, and put encryption into a payload codec"
             )
     if given.external_storage is not None:
         raise CodecError(

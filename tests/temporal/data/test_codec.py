@@ -107,7 +107,10 @@ def test_a_client_keeps_its_codec(folder: Folder, given: DataConverter, failures
 @pytest.mark.parametrize(
     ("converter", "said"),
     [
-        (DataConverter(OwnConverter), "a payload converter of its own, OwnConverter"),
+        (
+            DataConverter(OwnConverter),
+            "a payload converter of its own, OwnConverter.*name RefoldPlugin before that plugin",
+        ),
         (DataConverter(failure_converter_class=OwnFailures), "a failure converter of its own, OwnFailures"),
         (DataConverter(external_storage=ExternalStorage(drivers=[ValueDriver(Off())])), "an external storage of its"),
         (DataConverter(payload_codec=Plain()), "has a codec, and RefoldPlugin"),
