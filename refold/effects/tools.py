@@ -415,7 +415,7 @@ def _made(spec: ToolSpec) -> Tool:
             spec=spec,
             fields=names,
             arguments=create_model(spec.name, __config__=ConfigDict(extra="forbid"), **fields),
-            result=TypeAdapter(hints["return"]) if "return" in hints else None,
+            result=_result(hints["return"]) if "return" in hints else None,
         )
         _ = made.json_schema  # a model is offered it; a type without one is found here
         if why := misnamed(hints.get("return", Any)):
@@ -426,6 +426,19 @@ def _made(spec: ToolSpec) -> Tool:
     except PydanticUserError as error:
         found = f"a type in its signature is none that JSON can bring: {first_line(error)}"
     raise DefinitionError(spec.name, [found], what="tool")
+
+
+def _result(hint: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(hint, config=_NUMBERS)
+    except PydanticUserError as error:
+        if error.code != "type-adapter-config-unused":
+            raise
+        return TypeAdapter(hint)  # a model, which has a config of its own
+
+
+_NUMBERS = ConfigDict(ser_json_inf_nan="constants")
+"""NaN and infinite numbers stay, also where no type says that they are numbers; `encodable` writes their names."""
 
 
 def _default_hidden(default: Any, hint: Any) -> bool:

@@ -138,6 +138,21 @@ async def test_wrong_arguments(args: dict[str, Any], said: str) -> None:
     assert said in failure.message
 
 
+@pytest.mark.parametrize("declared", [Any, dict, dict[str, Any], dict[str, float], None])
+def test_a_number_that_json_does_not_have_is_kept_by_its_name(declared: Any) -> None:
+    """
+    Whatever type is declared, or none.
+    """
+
+    def measure() -> Any:
+        return None
+
+    measure.__annotations__ = {} if declared is None else {"return": declared}
+    made = tools_of([tool(effect="read_only")(measure)])["measure"]
+
+    assert made.as_json({"mean": float("nan"), "most": float("inf")}) == {"mean": "NaN", "most": "Infinity"}
+
+
 @pytest.mark.parametrize(("function", "named"), [(liar, "'liar' returned a str"), (opaque, "'opaque' returned")])
 async def test_a_result_that_is_not_what_was_declared(function: Any, named: str) -> None:
     """
