@@ -41,6 +41,13 @@ KEY = "refold/idempotency-key"
 _FINAL = (401, 403, 404, 405)
 """Statuses that a retry cannot change: no such address, or no access with these headers."""
 
+_ENDED = (400, 404)
+"""Statuses by which a server says that it knows no such session, as after its restart. MCP has 404 for it; servers that
+follow an example of MCP's SDK for TypeScript, or older ones of that for Python, answer with 400."""
+
+_CLOSED = ("Connection closed", "SSE stream")
+"""How the SDK's own messages begin that a connection has ended: servers use the same code, -32000, for any failure."""
+
 _STATUSES: ContextVar[list[int]] = ContextVar("_STATUSES")
 """The statuses of the answers to one call: the SDK makes a call's requests in the context of its caller."""
 
@@ -246,18 +253,20 @@ class Session:
             match error.code:
                 case code if code in (INVALID_PARAMS, METHOD_NOT_FOUND):
                     raise Never(f"MCP server {self.server.name!r} refuses {what}: {error.message}") from None
-                case code if code == REQUEST_TIMEOUT:
-                    raise TimeoutError(f"{name} did not answer within {self.server.timeout_s:g} s") from None
-                case code if code == CONNECTION_CLOSED:
+                # By the status first: servers give these answers codes that the SDK uses for its own errors.
+                case _ if _status() in _ENDED:
                     self._forget(kept)
-                    message = f"MCP server {self.server.name!r} went away while {what} was under way"
-                    raise TryLater(message, type="mcp_server") from None
-                case _ if _status() == 404:  # MCP's answer to a session that has ended
-                    self._forget(kept)
-                    message = f"MCP server {self.server.name!r} has ended the session"
+                    said = f"; it says: {error.message}" if _status() != 404 else ""
+                    message = f"MCP server {self.server.name!r} has ended the session{said}"
                     raise TryLater(message, type="mcp_server", unsent=True) from None
                 case _ if _status() in _FINAL:
                     raise self._barred(_status()) from None
+                case code if code == REQUEST_TIMEOUT:
+                    raise TimeoutError(f"{name} did not answer within {self.server.timeout_s:g} s") from None
+                case code if code == CONNECTION_CLOSED and error.message.startswith(_CLOSED):
+                    self._forget(kept)
+                    message = f"MCP server {self.server.name!r} went away while {what} was under way"
+                    raise TryLater(message, type="mcp_server") from None
                 case _:
                     raise TryLater(f"{name} failed: {error.message}", type="mcp_error") from None
 

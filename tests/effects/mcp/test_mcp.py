@@ -380,6 +380,8 @@ class Sessions:
     Attributes:
         known: The newest session's id; another one is refused.
         refusal: The answer to any other session.
+
+    A call with arguments fails.
     """
 
     def __init__(self, refusal: Response) -> None:
@@ -398,6 +400,8 @@ class Sessions:
         match asked["method"]:
             case "tools/list":
                 return self._result(asked, {"tools": [{"name": "search", "inputSchema": {"type": "object"}}]})
+            case "tools/call" if asked["params"]["arguments"]:
+                return JSONResponse({**failing(-32000, "the shelf is stuck"), "id": asked["id"]})
             case "tools/call":
                 return self._result(asked, {"content": [{"type": "text", "text": "found"}]})
             case _:
@@ -408,13 +412,21 @@ class Sessions:
         return JSONResponse(answer, headers={"mcp-session-id": str(self.known)})
 
 
-UNKNOWN = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
+def failing(code: int, message: str) -> dict[str, JsonValue]:
+    """An error of MCP."""
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
 
 
 @pytest.mark.parametrize("trusted", [True, False])
 @pytest.mark.parametrize(
     "refusal",
-    [pytest.param(Response(status_code=404), id="plain"), pytest.param(JSONResponse(UNKNOWN, 404), id="JSON")],
+    [
+        pytest.param(Response(status_code=404), id="plain"),
+        pytest.param(JSONResponse(failing(-32600, "Session not found"), 404), id="MCP's SDK for Python"),
+        pytest.param(JSONResponse(failing(-32001, "Session not found"), 404), id="MCP's SDK for TypeScript"),
+        pytest.param(JSONResponse(failing(-32000, "Bad Request: No valid session ID provided"), 400), id="its example"),
+        pytest.param(Response("Bad Request: No valid session ID provided", 400), id="an older one"),
+    ],
 )
 async def test_a_server_that_has_ended_the_session_gets_a_new_one(refusal: Response, trusted: bool, shop: Shop) -> None:
     """
@@ -433,6 +445,23 @@ async def test_a_server_that_has_ended_the_session_gets_a_new_one(refusal: Respo
             assert await shop("shop.search") == "found"
         finally:
             await shop.tools.close()
+
+
+async def test_a_servers_own_error_ends_no_session(shop: Shop) -> None:
+    """
+    Although its code is the one that MCP's SDK has for a connection that was closed.
+    """
+    sessions = Sessions(Response(status_code=404))
+    with sessions.serving as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address, trusted=True)])
+        try:
+            with pytest.raises(Verdict, match=r"shop.search failed: the shelf is stuck"):
+                await shop("shop.search", words="tea")
+            assert await shop("shop.search") == "found"
+        finally:
+            await shop.tools.close()
+
+    assert sessions.known == 1
 
 
 @pytest.mark.parametrize("status", [401, 403])
