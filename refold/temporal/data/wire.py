@@ -319,7 +319,9 @@ class Sealed(Value):
     Attributes:
         seq: The newest entry's number.
         waits: What must end before the task goes on in a new run: `tool book`; empty if it goes on at once.
+        said: See `Accepted`.
     """
 
     seq: int
     waits: tuple[str, ...] = lean(())
+    said: list[JsonValue] = lean(factory=list)

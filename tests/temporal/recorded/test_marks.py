@@ -9,16 +9,19 @@ import pytest
 from temporalio.client import Client, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.worker import Replayer
 
-from refold import Status
+from refold import Content, Status
 from refold.digests import digest_after
 from refold.divergence import Difference
 from refold.engine import Build
 from refold.temporal import RefoldPlugin, TemporalEngine
 from refold.temporal.data.marks import Mark, marks_of
 from refold.temporal.data.storage import Folder
+from refold.temporal.data.wire import Sealed
 from tests.temporal.recorded import purchase
 from tests.temporal.recorded.deploying import PATIENCE, Site, changed
 from tests.temporal.test_task import collected
+from tests.temporal.upgrade.sealed_skills import PassesWorkflow
+from tests.temporal.worker.activated import CONVERTER, Activated, signaled, updated
 
 
 async def marks(client: Client, id: str, run_id: str | None = None) -> list[Mark]:
@@ -75,6 +78,22 @@ async def test_words_of_any_size_are_kept(client: Client, values: Folder, size: 
 
     [said] = [one for mark in await marks(client, id) for one in mark.said]
     assert said.artifacts[0].text.endswith("x" * size)
+
+
+async def test_the_answer_to_a_seal_carries_words_as_others_do() -> None:
+    """
+    Where a refused signal came along with the request, and the seal waits for an effect, no command carries the words.
+    """
+    task = Activated(PassesWorkflow, "door")
+    task.begin(Content.from_text("north"))
+
+    done = task.activated(6, signaled("nonsense"), updated("seal"))
+    [answer] = [
+        one.update_response.completed for one in done.successful.commands if one.update_response.HasField("completed")
+    ]
+    sealed = CONVERTER.payload_converter.from_payload(answer, Sealed)
+
+    assert (sealed.waits, len(sealed.said)) == (("tool pass_door",), 1)
 
 
 async def found_in(history: WorkflowHistory, plugin: RefoldPlugin) -> Difference | None:
