@@ -138,7 +138,7 @@ def _close(nursery: subprocess.Popen[bytes], folder: Path) -> None:
 
 def main(where: str) -> None:
     """Serve until stdin closes."""
-    from temporalio.worker._worker import load_default_build_id  # loaded by the process that forks alone
+    from refold.temporal.worker.build import build_of_process  # loaded by the process that forks alone
 
     sys.path[0] = str(Path.cwd())
     for module in LOADED:
@@ -147,7 +147,7 @@ def main(where: str) -> None:
         found = importlib.import_module(module)
         for _, name, _ in pkgutil.iter_modules(getattr(found, "__path__", ())):
             importlib.import_module(f"{module}.{name}")
-    load_default_build_id()  # the SDK keeps it: a hash of all modules, a third of what a worker's start costs
+    build_of_process()  # kept: a hash of all modules
     assert threading.active_count() == 1, "a process with threads cannot be forked"
     gc.freeze()
     asked = socket.socket(socket.AF_UNIX)

@@ -52,6 +52,7 @@ from refold.temporal.recorded.reading import FromReplay, FromServer
 from refold.temporal.seen.runtime import begin_at_zero, follow
 from refold.temporal.worker import profile
 from refold.temporal.worker.activation.committed import Unsandboxed
+from refold.temporal.worker.build import build_of_process
 from refold.temporal.worker.logs import keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
@@ -201,7 +202,7 @@ class RefoldPlugin(SimplePlugin):
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """See the SDK. Adds a dynamic workflow that leaves tasks of unknown skills to other workers, unless the program
-        has one, and gives each worker of a process an identity of its own, unless the program has.
+        has one, and gives each worker of a process an identity of its own, and a build id, unless the program has.
 
         Raises:
             DefinitionError: As `refuse_unfit`; the worker has another `RefoldPlugin` that serves something; or
@@ -216,6 +217,8 @@ class RefoldPlugin(SimplePlugin):
             raise DefinitionError(config["task_queue"], [problem], what="worker of task queue")
         config = super().configure_worker(config)
         _pin_tasks(config)
+        if config.get("deployment_config") is None and not config.get("build_id"):
+            config["build_id"] = build_of_process()
         self.refuse_unfit(config.get("workflow_runner"))
         follow(config["client"])
         begin_at_zero(self.skill_ids)

@@ -62,7 +62,7 @@ def make_worker(
         task_queue: The task queue that the worker polls for tasks and effects.
         deployment: The worker deployment that it belongs to, as the version `build_id`: a task stays on the version
             that began its run, and its next run goes to the current one. None: any worker may take any task.
-        build_id: A name of the code that it runs, such as a commit; None takes the SDK's hash of all loaded modules.
+        build_id: A name of the code that it runs, such as a commit; None takes a hash of all loaded modules.
         options: Passed on to `temporalio.worker.Worker`. `graceful_shutdown_timeout` is how long running effects may
             take to finish when the worker is stopped; without it `REFOLD_GRACE` counts, else 25 s.
 
