@@ -64,12 +64,12 @@ async def test_a_worker_with_two_plugins_that_serve_something_is_refused(client:
     """
     Such as the client's and one of its own. The SDK would name an activity of refold's that nobody has registered.
     """
-    with pytest.raises(DefinitionError, match=r"(?s)'both'.*two RefoldPlugins with skills or tools"):
-        Worker(client, task_queue="both", plugins=[RefoldPlugin([hello]), second])
+    with pytest.raises(DefinitionError, match=r"(?s)'two-plugins'.*two RefoldPlugins with skills or tools"):
+        Worker(client, task_queue="two-plugins", plugins=[RefoldPlugin([hello]), second])
 
 
 async def test_the_plugin_of_a_client_may_serve_nothing(client: Client) -> None:
     """
     It connects the client, and a worker's plugin has the skills.
     """
-    Worker(client, task_queue="both", plugins=[RefoldPlugin(), RefoldPlugin([hello])])
+    Worker(client, task_queue="two-plugins", plugins=[RefoldPlugin(), RefoldPlugin([hello])])
