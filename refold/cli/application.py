@@ -79,12 +79,13 @@ def quiet_stdout() -> Iterator[None]:
         yield
 
 
-def imported(name: str, called: str) -> ModuleType:
+def imported(name: str, called: str, root: Path | None = None) -> ModuleType:
     """Import a module of the application.
 
     Args:
         name: The module's, with dots.
         called: What an error calls it.
+        root: The folder on the import path that it is below; None for the current one.
 
     Raises:
         CallError: It cannot be imported.
@@ -97,23 +98,25 @@ def imported(name: str, called: str) -> ModuleType:
         raise
     # A script that calls sys.exit() when it is imported would end the verb, with an exit code that says "done".
     except (Exception, SystemExit) as error:
-        raise CallError(f"{called} cannot be imported: {type(error).__name__}: {error}{_place_of(error)}") from error
+        why = _why(error, Path.cwd() if root is None else root)
+        raise CallError(f"{called} cannot be imported: {why}") from error
 
 
-def _place_of(error: BaseException) -> str:
-    """The innermost line of the application that led to an error at import; empty where the error itself says it."""
+def _why(error: BaseException, root: Path) -> str:
+    """An error at import, the way out, and the innermost line of the application that led to it unless it says that."""
     from refold.static.code.loaded import is_installed
+    from refold.static.definitions import way_out
     from refold.static.finding import shown
 
     frames = [] if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)
     lines = [f" ({shown(frame.filename)}, line {frame.lineno})" for frame in frames if not is_installed(frame.filename)]
-    return lines[-1] if lines else ""
+    return f"{type(error).__name__}: {error}{way_out(error, root)}{lines[-1] if lines else ''}"
 
 
 def _imported(source: Source) -> ModuleType:
     if str(source.root) not in sys.path:
         sys.path.insert(0, str(source.root))
-    return imported(source.name, str(source.file))
+    return imported(source.name, str(source.file), source.root)
 
 
 def _is_here(folder: Path, name: str) -> bool:

@@ -145,15 +145,23 @@ def _broken(source: Source, error: BaseException) -> Finding:
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(source.file) else None
     line = line or _line_in(error, source.file, innermost=True) or 1
     said = problems(error) if isinstance(error, ValidationError) else " ".join(str(error).split())
-    message = f"the module cannot be imported: {type(error).__name__}: {said}{_way_out(error, source)}"
+    message = f"the module cannot be imported: {type(error).__name__}: {said}{way_out(error, source.root)}"
     return Finding(file=shown(source.file), line=line, column=1, rule="import", message=message)
 
 
-def _way_out(error: BaseException, source: Source) -> str:
-    """How to mend an error at import, if the error's message does not say; else empty."""
+def way_out(error: BaseException, root: Path) -> str:
+    """How to mend an error at import, if the error's message does not say; else empty.
+
+    Args:
+        error: What an import raised.
+        root: The folder of the application that was on the import path for it.
+    """
     match error:
+        case ModuleNotFoundError(name=str(name)) if shadowing := _shadowing(name.partition(".")[0], root):
+            folder = shown(root / name.partition(".")[0])
+            return f"; {shown(shadowing)} comes before the folder {folder}: add an empty {folder}/__init__.py"
         case ModuleNotFoundError(name=str(name)):
-            return f"; correct the name, or install it (looked in {shown(source.root)}/ and among what is installed)"
+            return f"; correct the name, or install it (looked in {shown(root)}/ and among what is installed)"
         case ImportError(name=str(name)) if name in sys.modules:
             asked = re.search(r"cannot import name '(\w+)'", str(error))
             near = difflib.get_close_matches(asked[1], dir(sys.modules[name]), 1) if asked else []
@@ -166,6 +174,13 @@ def _way_out(error: BaseException, source: Source) -> str:
             return '; what a script does stands under `if __name__ == "__main__":`'
         case _:
             return ""
+
+
+def _shadowing(package: str, root: Path) -> str:
+    """The file of another package of this name, which Python prefers to a folder without `__init__.py`; else empty."""
+    file = getattr(sys.modules.get(package), "__file__", None)
+    own = root / package
+    return file if file and own.is_dir() and not (own / "__init__.py").exists() else ""
 
 
 @contextmanager

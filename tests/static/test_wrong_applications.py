@@ -5,13 +5,16 @@ Each is the application in `right_app`, which has no mistake, with one edit.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from refold.cli.app import app
 from refold.static.check import RULES
-from tests.static.conftest import Check
+from tests.static.conftest import Check, check
 
 BUY, LETTER, SHOP, TOOLS = "workflows/buy.py", "workflows/letter.py", "activities/shop.py", "activities/__init__.py"
 
@@ -564,3 +567,32 @@ def test_a_wrong_call_is_neither_right_nor_wrong(folder: Path, checked: Check) -
     """
     assert checked("nope").exit == 2
     assert checked("--mcp", "nope.json").exit == 2
+
+
+@pytest.mark.parametrize("called", ["workflows", "rates"])
+def test_a_package_that_comes_before_a_folder_is_named(
+    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: str
+) -> None:
+    """
+    Python takes any package before a folder without `__init__.py`, wherever they stand. `refold check` and the verbs
+    that import the application say which file it took, and what to add.
+    """
+    monkeypatch.syspath_prepend(other := tmp_path / "other")
+    (other / called).mkdir(parents=True)
+    (other / called / "__init__.py").touch()
+    for module, text in {"workflows/buy.py": "import rates.day\n", "rates/day.py": ""}.items():
+        (empty / module).parent.mkdir(exist_ok=True)
+        (empty / module).write_text(text)
+        if not module.startswith(called):
+            (empty / module).with_name("__init__.py").touch()
+    says = f"; {other}/{called}/__init__.py comes before the folder {called}: add an empty {called}/__init__.py"
+
+    found = check("workflows")
+    stopped = CliRunner().invoke(app, ["graph", "buy"])
+    (empty / called / "__init__.py").touch()
+    for name in ("workflows", "rates"):
+        sys.modules.pop(name, None)
+
+    assert [str(one["message"]).endswith(says) for one in found.found] == [True]
+    assert says in stopped.stderr
+    assert check("workflows").found == []
