@@ -302,7 +302,15 @@ class Gated:
     @step(resume_from="ask")
     async def told(self, ctx: Ctx, decision: DecisionMade, why: str) -> Transition:
         made = await ctx.approve("last", why, policy=PATIENT)
-        return ctx.goto("ask", why=why) if decision.approved and made.approved else ctx.fail("no")
+        if decision.approved and made.approved:
+            return ctx.goto("ask", why=why)
+        return ctx.await_approval("late", why, policy=GatePolicy(needed=len(why), on_timeout="continue"))
+
+    @step(resume_from="told")
+    async def nobody(self, ctx: Ctx, decision: DecisionMade | None) -> Transition:
+        policy = GatePolicy(on_denied="continue", on_timeout="continue")
+        await ctx.approve("caught", "Sure?", policy=policy)
+        return ctx.fail("no")
 
 
 PATIENT = GatePolicy(timeout_s=None)
@@ -310,7 +318,8 @@ PATIENT = GatePolicy(timeout_s=None)
 
 def test_a_gate_shows_grant_denial_and_timeout() -> None:
     """
-    By the policy: a denial ends the task or goes on, a timeout ends it or there is none.
+    By the policy: a denial or a timeout ends the task, or goes on to the step that receives the decision; where a step
+    awaits the gate on its way, its code goes on. A gate may have no timeout.
     """
     text = graph(skill_of(Gated))
     _, edges = read(text)
@@ -325,8 +334,11 @@ def test_a_gate_shows_grant_denial_and_timeout() -> None:
         ("ask", "told", "again approved"),
         ("ask", "told", "again denied"),
         ("told", "[*]", "last denied"),
-        ("told", "ask", "goto"),
-        ("told", "[*]", "failed"),
+        ("told", "ask", "goto [decision.approved and made.approved]"),
+        ("told", "nobody", "late approved"),
+        ("told", "[*]", "late denied"),
+        ("told", "nobody", "late timeout"),
+        ("nobody", "[*]", "failed"),
     }
     assert "    told : gate last\n" in text
 

@@ -17,17 +17,19 @@ class Gate:
     Attributes:
         slot: The gate's name.
         denial_ends: A denial fails the task; otherwise the skill receives it.
-        times_out: The task fails if no person decides in time.
+        timeout_ends: A timeout fails the task; otherwise the skill receives it.
+        times_out: The gate has a timeout.
     """
 
     slot: str
     denial_ends: bool = True
+    timeout_ends: bool = True
     times_out: bool = True
 
 
 def gate_of(slot: str, policy: GatePolicy) -> Gate:
     """A gate whose policy is known."""
-    return Gate(slot, policy.on_denied == "fail", policy.timeout_s is not None)
+    return Gate(slot, policy.on_denied == "fail", policy.on_timeout == "fail", policy.timeout_s is not None)
 
 
 def gate_in(slot: str, call: ast.Call, unit: Unit) -> Gate:
@@ -44,4 +46,5 @@ def gate_in(slot: str, call: ast.Call, unit: Unit) -> Gate:
     if isinstance(value, GatePolicy):
         return gate_of(slot, value)
     said = {one.arg: value_of(one.value, unit) for one in given.keywords} if isinstance(given, ast.Call) else {}
-    return Gate(slot, said.get("on_denied") != "continue", said.get("timeout_s", UNKNOWN) is not None)
+    denial_ends, timeout_ends = (said.get(name) != "continue" for name in ("on_denied", "on_timeout"))
+    return Gate(slot, denial_ends, timeout_ends, said.get("timeout_s", UNKNOWN) is not None)

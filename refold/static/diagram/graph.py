@@ -130,12 +130,10 @@ def _outcome(machine: StepMachine, step: StepSpec, outcome: Outcome, diagram: Di
 
 def _gate_ends(source: str, gate: Gate, diagram: Diagram, met: str = "") -> None:
     """The edges for a gate's denial and timeout: to the task's end, or to the step that receives the decision."""
-    if gate.denial_ends:
-        diagram.edge(source, END, f"{gate.slot} denied")
-    elif met:
-        diagram.edge(source, met, f"{gate.slot} denied")
-    if gate.times_out:
-        diagram.edge(source, END, f"{gate.slot} timeout")
+    ways = [("denied", gate.denial_ends), *([("timeout", gate.timeout_ends)] if gate.times_out else [])]
+    for way, ends in ways:
+        if ends or met:
+            diagram.edge(source, END if ends else met, f"{gate.slot} {way}")
 
 
 def _contract(machine: ContractedMachine, diagram: Diagram) -> None:
