@@ -103,8 +103,9 @@ class Targets:
                 f"no worker of build {self.build!r} polled task queue {queue!r} in the last {POLLING_S} s, so a sealed "
                 f"task would go to another one; start its workers, or name one with --to that polls{listed}"
             )
-        said = f"workers of {len(builds)} builds polled" if builds else "no worker polls"
+        said = f"workers of {len(builds)} builds polled" if builds else "no worker polled"
+        later = f", or call again {POLLING_S} s after the others have stopped" if builds else ""
         raise EngineError(
             f"{said} task queue {queue!r} in the last {POLLING_S} s{listed}; name the build that tasks should move to "
-            "with --to"
+            f"with --to{later}"
         )
