@@ -192,6 +192,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.cli.verbs.processes.codec", "codec"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.processes.codec", "app_of"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.application", "sources_of"): "what reads source code is loaded only by the verbs that do",
+    ("refold.cli.application", "_usual_names"): "what reads source code is loaded only by the verbs that do",
     ("refold.cli.application", "application"): "what reads source code is loaded only by the verbs that do",
     ("refold.cli.application", "_why"): "what reads source code is loaded only by the verbs that do",
     ("refold.cli.verbs.code", "graph"): "what reads source code is loaded only by the verbs that do",

@@ -33,20 +33,24 @@ def sources_of(names: Sequence[str]) -> list[Source]:
     from refold.static import find_sources
 
     here = Path.cwd()
+    names = names or _usual_names()
     if not names:
-        names = [name for name in USUAL if _is_here(here, name)]
-        if not names:
-            raise CallError(
-                f"no module {' or '.join(USUAL)} in {here}; go to your application's folder, or name its modules"
-            )
+        raise CallError(
+            f"no module {' or '.join(USUAL)} in {here}; go to your application's folder, or name its modules"
+        )
     found = [source for name in names for source in find_sources(name, [here, *map(Path, sys.path)])]
     return list({source.file.resolve(): source for source in found}.values())
 
 
 def usual_sources() -> list[Source]:
     """The files of the usual modules of this folder; empty where there are none."""
-    here = Path.cwd()
-    return sources_of(names) if (names := [name for name in USUAL if _is_here(here, name)]) else []
+    return sources_of(names) if (names := _usual_names()) else []
+
+
+def _usual_names() -> list[str]:
+    from refold.static.code.sources import is_module
+
+    return [name for name in USUAL if is_module(Path.cwd() / name)]
 
 
 def application(names: Sequence[str], skill: str | None = None) -> Parts:
@@ -117,8 +121,3 @@ def _imported(source: Source) -> ModuleType:
     if str(source.root) not in sys.path:
         sys.path.insert(0, str(source.root))
     return imported(source.name, str(source.file), source.root)
-
-
-def _is_here(folder: Path, name: str) -> bool:
-    # A folder without Python files is no module yet: the tutorial begins with two.
-    return any((folder / name).rglob("*.py")) or (folder / f"{name}.py").is_file()

@@ -74,8 +74,15 @@ def find_sources(target: str, roots: Sequence[Path]) -> list[Source]:
     return found
 
 
+def is_module(base: Path) -> bool:
+    """Whether a path without an ending is that of a module: a file, or a folder with Python files in or below it.
+
+    A folder without any is none: it may have been made a moment ago, as in the tutorial.
+    """
+    return _has_source(base) or base.with_suffix(".py").is_file()
+
+
 def _has_source(folder: Path) -> bool:
-    """Whether there is a Python file in a folder, or below it; not in one that has just been made."""
     return any(not _skipped(file.relative_to(folder)) for file in folder.rglob("*.py"))
 
 
