@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -35,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def show(call: Call) -> None:
-    """Print where the ledger is, and how many receipts it holds. Makes the tables of a new one."""
+    """Print where the ledger is, and how many receipts it holds. Makes what tables and indexes are missing."""
     store = _store()
     counts = {state.value: count for state, count in store.counts().items()}
     _make_others(store)
@@ -124,12 +125,15 @@ def _store() -> Store:
 
 def _make_others(store: Store) -> None:
     """Make what is made when it is first used, for roles that may not."""
+    from refold.effects.ledger.receipts import LedgerUnavailable
     from refold.effects.ledger.refused_table import RefusedTable
     from refold.effects.ledger.spending import Spending
 
     RefusedTable(store).make()
     Spending(store).make()
     store.identity()
+    with suppress(LedgerUnavailable):  # it is the owner's to make; whoever is not goes without
+        store.make_index()
     store.close()
 
 

@@ -94,6 +94,7 @@ RECEIPTS = Table(
     sqlite_with_rowid=False,  # one page to write instead of two
 )
 _BY_AGE = Index("refold_receipts_changed_at", RECEIPTS.c.changed_at)
+_BY_TASK = Index("refold_receipts_task_id", RECEIPTS.c.task_id)
 _SCHEMA = Table(
     "refold_schema",
     _METADATA,
@@ -281,6 +282,20 @@ class Store:
             LedgerUnavailable: It cannot be read, or not be written at first.
         """
         return self.within(self._identified)
+
+    def make_index(self) -> None:
+        """Make the index that tables of an earlier release lack, however long it takes; who writes waits meanwhile.
+
+        Raises:
+            LedgerUnavailable: It is not made, or it is not known whether it is.
+        """
+        with self._guarded():
+            self._make_once()
+            with self._unhurried() as connection:
+                known = inspect(connection).get_indexes(RECEIPTS.name)
+                if not any(one["name"] == _BY_TASK.name for one in known):  # else for the owner alone, there or not
+                    connection.execute(CreateIndex(_BY_TASK, if_not_exists=True))
+                    connection.commit()
 
     def stands_for(self, identity: str) -> bool:
         """Whether this database is the one of this identity, or has taken its place.
@@ -552,6 +567,7 @@ class Store:
                 connection.exec_driver_sql(f"ALTER TABLE {RECEIPTS.name} ADD COLUMN {added}")
         connection.execute(CreateIndex(_BY_AGE, if_not_exists=True))
         if found is None:
+            connection.execute(CreateIndex(_BY_TASK, if_not_exists=True))  # of receipts that are there: `make_index`
             connection.execute(insert(_SCHEMA), {"part": _PART, "version": VERSION})
         else:
             connection.execute(update(_SCHEMA).where(_SCHEMA.c.part == _PART), {"version": VERSION})

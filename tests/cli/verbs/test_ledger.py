@@ -1,6 +1,8 @@
 """The verbs about receipts, on a ledger in a file."""
 
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,26 @@ def test_receipts_are_counted_and_pruned(refold: Shell, paid: Path) -> None:
         ["executing", "1"],
         ["done", "0"],
     ]
+
+
+def test_receipts_of_a_task_are_found_by_an_index(refold: Shell, paid: Path) -> None:
+    """
+    In a new ledger, and in one of an earlier release once its owner has looked.
+    """
+
+    def plan() -> str:
+        with closing(sqlite3.connect(paid)) as database:
+            found = database.execute("EXPLAIN QUERY PLAN SELECT * FROM refold_receipts WHERE task_id = 't'")
+            return str(found.fetchall())
+
+    assert "refold_receipts_task_id" in plan()
+    with closing(sqlite3.connect(paid)) as database:
+        database.execute("DROP INDEX refold_receipts_task_id")
+    assert "SCAN" in plan()
+
+    assert refold("ledger", "show").out
+
+    assert "refold_receipts_task_id" in plan()
 
 
 def test_a_ledger_takes_the_place_of_a_lost_one(refold: Shell, paid: Path) -> None:
