@@ -48,8 +48,10 @@ def engine_of(url: URL, given: Mapping[str, Any], **options: Any) -> Engine:
     Raises:
         ModuleNotFoundError: The driver is not installed.
     """
-    # Without an encoding the driver gives bytes for the texts of a database that has none.
-    all_of_them = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "client_encoding": "utf8", **given}
+    # Without an encoding the driver gives bytes for the texts of a database that has none. Statements that it prepares
+    # are in a session, which a pooler hands to another client.
+    all_of_them = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "client_encoding": "utf8"}
+    all_of_them |= {"prepare_threshold": None, **given}
     missing = {name: value for name, value in all_of_them.items() if name not in url.query}
     engine = create_engine(url, connect_args=missing, **options)
     event.listen(engine, "do_connect", _connected)

@@ -211,6 +211,19 @@ def test_a_worker_that_stands_still_amid_a_change_holds_up_nobody(two: tuple[Led
     assert (found.holder, found.result) == (other.holder, '"paid"')
 
 
+def test_a_session_may_be_handed_from_one_client_to_the_next(two: tuple[Ledger, Ledger]) -> None:
+    """
+    As a pooler such as PgBouncer does: nothing that a session keeps is relied on, such as prepared statements.
+    """
+    spending = Spending(two[0].store)
+    for _ in range(10):
+        spending.today("handed on")
+    with two[0].store._engine.begin() as connection:
+        connection.exec_driver_sql("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")
+
+    assert spending.today("handed on").calls == 0
+
+
 def test_any_text_is_written(two: tuple[Ledger, Ledger]) -> None:
     """
     PostgreSQL stores no NUL, and no database half a surrogate pair: what a tool's exception quotes may hold both.
