@@ -68,6 +68,9 @@ BUSY_S = 5.0
 BUSY_STEP_S = 0.005  # SQLite's own first steps are as short
 """How long a write waits for another process's write, in seconds, before it fails with `LedgerUnavailable`."""
 
+NO_SUCH_TABLE = "42P01"
+"""What PostgreSQL says of a table that is gone; an effect that is under way must not find an empty one instead."""
+
 _MAKING = threading.Lock()
 """Held while a file is made, so that nothing else of this process has opened it before it is closed again."""
 
@@ -517,6 +520,8 @@ class Store:
                     "; free some megabytes there by other means, since deleting needs room itself: `refold ledger "
                     "prune` then makes room for new receipts within the file, which stays as large as it is"
                 )
+            if getattr(getattr(error, "orig", error), "sqlstate", None) == NO_SUCH_TABLE:
+                said += "; restore it, or start the workers again, which makes an empty one"
             raise LedgerUnavailable(self.place, said) from None
         except SQLAlchemyError as error:
             raise LedgerUnavailable(self.place, type(error).__name__) from None

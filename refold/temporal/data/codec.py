@@ -137,6 +137,18 @@ def named_key(payload: Payload) -> str | None:
     return None if found is None else found.decode(errors="replace")
 
 
+def unlike(payload: Payload) -> str:
+    """That the key of its name has not encrypted a decoded payload; empty if it is another one."""
+    encoding = payload.metadata.get("encoding", b"").decode(errors="replace")
+    return encoding if encoding.startswith(UNLIKE) else ""
+
+
+def unlike_keys(said: str) -> CodecError:
+    """The error for a value that is `unlike` its key."""
+    way_out = "here and where the value was written, this id stands for different keys"
+    return CodecError(f"a value is {said}: {way_out}; set the same ones")
+
+
 class CodecSeal:
     """Encrypts texts of the receipt ledger by a codec. The ledger works in threads without an event loop."""
 
@@ -151,4 +163,6 @@ class CodecSeal:
     def opened(self, sealed: str) -> str:
         """See `refold.effects.ledger.store.Seal`."""
         [payload] = asyncio.run(self.codec.decode([Payload.FromString(base64.b64decode(sealed))]))
+        if said := unlike(payload):
+            raise unlike_keys(said)
         return payload.data.decode()

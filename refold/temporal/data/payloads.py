@@ -50,7 +50,7 @@ from refold.core.values import Deferred
 from refold.engine import CodecError, PayloadTooLarge
 from refold.formats import FORMAT, current
 from refold.temporal.data.codec import ENV as CODEC_ENV
-from refold.temporal.data.codec import UNLIKE, KeyMissing, codec_from_env, fit, named_key
+from refold.temporal.data.codec import KeyMissing, codec_from_env, fit, named_key, unlike, unlike_keys
 from refold.temporal.data.failures import EncodedFailureConverter, RefoldFailureConverter
 from refold.temporal.data.storage import (
     ENV,
@@ -244,9 +244,8 @@ class RefoldPayloadConverter(PydanticPayloadConverter):
             return super().from_payloads(payloads, type_hints)
         except KeyError:  # of the encodings, one is unknown
             for payload in payloads:
-                if unlike := _unlike(payload):
-                    way_out = "here and where the value was written, this id stands for different keys"
-                    raise CodecError(f"a value is {unlike}: {way_out}; set the same ones") from None
+                if said := unlike(payload):
+                    raise unlike_keys(said) from None
             raise
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
@@ -328,7 +327,7 @@ class PartsCodec(PayloadCodec):
         if found == named:
             return decoded
         if await self._is_stored(named, payload):
-            raise ValueCorrupt(named, self.storage.place, found, _unlike(decoded))
+            raise ValueCorrupt(named, self.storage.place, found, unlike(decoded))
         # Anybody can send bytes that say so of themselves. An error would fail the workflow task, again and again.
         return Payload(metadata={"encoding": b"another value than its metadata name"}, data=payload.data)
 
@@ -349,8 +348,8 @@ class PartsCodec(PayloadCodec):
             with contextlib.suppress(DecodeError):  # damaged, as its hash then shows
                 [decoded] = await self.decode([Payload.FromString(data)])
                 raw = _unpacked(decoded.data)
-                if unlike := _unlike(decoded):
-                    raise ValueCorrupt(key, self.storage.place, key_of(raw), unlike)
+                if said := unlike(decoded):
+                    raise ValueCorrupt(key, self.storage.place, key_of(raw), said)
         return verified(key, raw, self.storage.place)
 
     async def _relieved(self, payload: Payload) -> Payload:
@@ -383,12 +382,6 @@ class PartsCodec(PayloadCodec):
             encoded = await self.inner.encode([Payload(metadata={"encoding": b"binary/plain"}, data=raw)])
             raw = encoded[0].SerializeToString(deterministic=True)
         await self.storage.put(key, raw)
-
-
-def _unlike(payload: Payload) -> str:
-    """That the key of its name has not encrypted a payload; empty if it is another one."""
-    encoding = payload.metadata.get("encoding", b"").decode(errors="replace")
-    return encoding if encoding.startswith(UNLIKE) else ""
 
 
 def _unpacked(data: bytes) -> bytes:

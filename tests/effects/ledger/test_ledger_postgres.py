@@ -311,6 +311,22 @@ def test_old_receipts_are_pruned(server: Postgres) -> None:
     ledger.store.close()
 
 
+def test_tables_that_go_away_are_not_made_anew(server: Postgres) -> None:
+    """
+    As those of a database that somebody has emptied: receipts would be missing, and nobody would know.
+    """
+    ledger = Ledger(server.another("emptied"))
+    ledger.look("k")
+    with ledger.store._engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE refold_receipts")
+
+    with pytest.raises(LedgerUnavailable, match="does not exist; restore it, or start the workers again"):
+        ledger.begin(ledger.ask("k", "charge", {}))
+    with pytest.raises(LedgerUnavailable, match="does not exist; restore it, or start the workers again"):
+        ledger.store.of_task("t")
+    ledger.store.close()
+
+
 def test_it_may_be_shared_by_hosts(two: tuple[Ledger, Ledger]) -> None:
     """
     Wherever the Temporal server is.

@@ -284,6 +284,10 @@ def test_the_ledger_is_encrypted(tmp_path: Path) -> None:
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
     with Ledger(str(file)) as keyless, pytest.raises(LedgerUnavailable, match="give this process the codec"):
         keyless.begin(ask)
+    other = Ledger(str(file))
+    other.store.seal = CodecSeal(ring(k=OLD))
+    with other, pytest.raises(LedgerUnavailable, match=r"not by the key 'k': .* this id stands for different keys"):
+        other.begin(ask)
     with closing(sqlite3.connect(file)) as records:
         assert records.execute("select why from refold_receipts where key = 'before'").fetchone() == ("",)
 
