@@ -68,6 +68,12 @@ def since_before(moment: datetime) -> str:
     return f"(({shown}) OR ({STATUS_AT.name} IS NULL AND {until('StartTime', moment)}))"
 
 
+def least_pause_s(took_s: float, before_s: float) -> float:
+    """The shortest pause after a look, by how long that and the one before it took: a single look may be slow because
+    the server restarts meanwhile, and says nothing of the next one."""
+    return SHARE * min(took_s, before_s)
+
+
 class OpenTasks:
     """Asks the server for open tasks and task queues, and sets the gauges.
 
@@ -90,7 +96,7 @@ class OpenTasks:
     async def run(self) -> None:
         """Look again and again, until canceled. While the server does not answer, the gauges stay as they were, and
         `refold_open_tasks_asked_at_seconds` says since when."""
-        away = False
+        away, before_s = False, 0.0
         while True:
             began = time.monotonic()
             try:
@@ -101,7 +107,9 @@ class OpenTasks:
                     log.warning("open_tasks_unknown", error=error.message)
                 away = True
             self.looked.set()
-            await asyncio.sleep(max(self._every_s, SHARE * (time.monotonic() - began)))
+            took_s = time.monotonic() - began
+            await asyncio.sleep(max(self._every_s, least_pause_s(took_s, before_s)))
+            before_s = took_s
 
     async def look(self) -> None:
         """Ask once for everything.

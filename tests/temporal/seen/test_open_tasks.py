@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from temporalio.client import Client
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.seen import metrics
 from refold.temporal.data.search_attributes import SKILL
-from refold.temporal.seen.open_tasks import LISTED, OpenTasks, in_state
+from refold.temporal.seen.open_tasks import LISTED, OpenTasks, in_state, least_pause_s
 from tests.seen.recorded import InMemory, counting
 
 
@@ -105,3 +106,19 @@ async def test_it_has_looked_once_the_server_was_asked() -> None:
     async with asyncio.timeout(60):
         await look.looked.wait()
     looking.cancel()
+
+
+@pytest.mark.parametrize(
+    ("took_s", "before_s", "pause_s"),
+    [
+        pytest.param(0.1, 0.1, 2, id="quick"),
+        pytest.param(5, 4, 80, id="slow"),
+        pytest.param(10, 0.1, 2, id="slow once"),
+        pytest.param(0.1, 10, 2, id="quick again"),
+    ],
+)
+def test_a_slow_server_is_asked_more_seldom(took_s: float, before_s: float, pause_s: float) -> None:
+    """
+    Not after one slow look, under which the server has restarted: what is shown would be minutes old.
+    """
+    assert least_pause_s(took_s, before_s) == pytest.approx(pause_s)
