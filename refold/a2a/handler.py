@@ -113,9 +113,10 @@ class Gateway(RequestHandler):
                 yield reply
                 return
         events = self.parts.streams.follow(record, after=sent.after, over_pauses=False)
-        async with aclosing(events):
-            async for event in events:
-                yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
+        with taken_by(record.task_id):
+            async with aclosing(events):
+                async for event in events:
+                    yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
 
     async def _settled(self, record: TaskRecord, context: ServerCallContext) -> TaskRecord:
         """A task that has taken a message, once it has ended or waits; as it was, if the caller disconnects before."""

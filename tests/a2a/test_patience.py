@@ -12,7 +12,7 @@ from refold.engine import EngineError, News, NotConnected, NoWorker
 from refold.record import TaskRecord
 from refold.testing import FakeEngine
 from tests.a2a import skills
-from tests.a2a.conftest import BASE, calling, said
+from tests.a2a.conftest import BASE, VERSION, calling, said
 
 SENT = {"message": said("x"), "metadata": {"skill": "wait"}}
 
@@ -56,8 +56,11 @@ class AwayAtOnce(Away):
         return await super().record(task_id)
 
 
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
 @pytest.mark.parametrize("kind", [Away, AwayAtOnce])
-async def test_a_call_is_told_that_its_message_was_taken(kind: type[Away], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_is_told_that_its_message_was_taken(
+    kind: type[Away], method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     By which task, once the server has been away for too long: the task goes on, and a second message would be a
     second task.
@@ -65,9 +68,9 @@ async def test_a_call_is_told_that_its_message_was_taken(kind: type[Away], monke
     monkeypatch.setattr("refold.a2a.patience.OUTAGE_S", -1)
     engine = kind(NotConnected("no server answers"))
     async with calling(a2a_app(engine, skills.ALL, Settings(url=BASE))) as calls:
-        error = await calls.error("SendMessage", SENT)
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": SENT}
+        answer = await calls.http.post(f"{BASE}/", json=body, headers=VERSION)
         [task] = [view.task_id async for view in engine.list()]
 
-    assert error["code"] == -32603
-    assert f"Task {task!r} has taken the message" in error["message"]
-    assert "try again" not in error["message"]
+    assert f"Task '{task}' has taken the message" in answer.text
+    assert "try again" not in answer.text
