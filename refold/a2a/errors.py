@@ -32,7 +32,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 BUSY = "The agent cannot take this now; try again."
-SILENT = "The agent does not answer now. It may still take this later: look at the task before you send it again."
+SILENT = "The agent does not answer now. It may still take what it was sent: look at the task before you send it again."
 CHANGED = (
     "The agent's code has changed under this task, which takes nothing until whoever runs the agent has put the code "
     "right. Nothing is lost; send it again then."
