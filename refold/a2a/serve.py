@@ -22,6 +22,10 @@ DRAIN_S = 10
 CUT_S = 2
 """Seconds after that until uvicorn cuts what is still open."""
 
+KEEP_ALIVE_S = 75
+"""Seconds for which a connection is kept between two calls: longer than a proxy keeps it (nginx and AWS's load balancer
+60 s), which would else send a call into a connection that is being closed, and answer it with 502."""
+
 
 def bound(host: str, port: int, *others: int) -> socket.socket:
     """A listening socket, at the first of these ports that is not in use; port 0 takes a free port.
@@ -79,6 +83,7 @@ async def serve(
         access_log=False,
         lifespan="off",
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=math.ceil(drain_s) + CUT_S,
     )
     config.load()

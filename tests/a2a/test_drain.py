@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from refold.a2a import Security, Settings, a2a_app
-from refold.a2a.serve import bound, serve, url_of
+from refold.a2a.serve import KEEP_ALIVE_S, bound, serve, url_of
 from refold.record import ENDED
 from refold.testing import FakeEngine
 from tests.a2a import skills
@@ -153,6 +153,22 @@ async def test_a_slow_answer_is_no_slow_header(fake: FakeEngine) -> None:
             await fake.reply(task["id"], "held", "x")
 
             assert (await events.rest())[-1].state == "TASK_STATE_COMPLETED"
+
+
+async def test_a_connection_is_kept_for_longer_than_a_proxy_keeps_it(
+    fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    It is the gateway that says for how long, so that a proxy does not send a call into a connection that is closing.
+    """
+    assert KEEP_ALIVE_S > 60
+    monkeypatch.setattr("refold.a2a.serve.KEEP_ALIVE_S", 0)
+    async with running(fake) as (url, _):
+        reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+
+        assert (await reader.read()).endswith(b"ok\n")
+        writer.close()
 
 
 async def test_connections_have_a_limit(fake: FakeEngine) -> None:
