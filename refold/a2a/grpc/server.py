@@ -17,6 +17,13 @@ from refold.a2a.serve import DRAIN_S
 
 HEADER_BYTES = 16 * 1024
 
+PING_MS = 30_000
+"""The pause between two pings of a client from which nothing comes. Without an answer its streams are closed: gRPC has
+no heartbeats as event streams over HTTP have."""
+
+PINGED_MS = 5_000
+"""How often a client may ping, to keep an idle stream; one that does more often is cut. gRPC's own is five minutes."""
+
 
 class GrpcServer:
     """The gateway's server for gRPC. Without TLS, as over HTTP: a proxy in front adds it.
@@ -37,6 +44,10 @@ class GrpcServer:
                 ("grpc.max_metadata_size", HEADER_BYTES),
                 ("grpc.absolute_max_metadata_size", HEADER_BYTES),
                 ("grpc.so_reuseport", 0),
+                ("grpc.keepalive_time_ms", PING_MS),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.max_pings_without_data", 0),  # of ours: as many as there are
+                ("grpc.http2.min_ping_interval_without_data_ms", PINGED_MS),
             ],
         )
 

@@ -39,6 +39,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import get_current_span
 
 from refold.a2a import Security, Settings, WebhookPush, a2a_app
+from refold.a2a.grpc import server
 from refold.a2a.grpc.server import GrpcServer
 from refold.a2a.security.api_keys import api_keys
 from refold.a2a.settings import TIMELINE
@@ -84,10 +85,10 @@ async def gateway(
     push, tracer = settings.pop("push", None), settings.pop("tracer", None)
     told = Settings(url=url, grpc_url=f"127.0.0.1:{port}", **settings)
     app = a2a_app(engine, offered, told, security=security, push=push, tracer=tracer)
-    server = GrpcServer(security)
-    assert server.bind("127.0.0.1", port) == port
+    bound = GrpcServer(security)
+    assert bound.bind("127.0.0.1", port) == port
     stop, ready = asyncio.Event(), asyncio.Event()
-    running = asyncio.create_task(server.serve(app, stop, ready=ready.set, drain_s=drain_s))
+    running = asyncio.create_task(bound.serve(app, stop, ready=ready.set, drain_s=drain_s))
     await ready.wait()
     try:
         async with (
@@ -509,3 +510,60 @@ async def test_a_call_is_seen(fake: FakeEngine) -> None:
 
 
 SEEN = ("SendMessage", "SendStreamingMessage", "GetTask")
+
+
+# --- pings
+
+SETTINGS, PING, GOAWAY = 4, 6, 7
+ACK = 1
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def frame(kind: int, payload: bytes = b"") -> bytes:
+    """A frame of HTTP/2 that belongs to no stream."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, 0, 0, 0, 0, 0]) + payload
+
+
+async def read_frame(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
+    """The next frame's kind, flags and payload."""
+    head = await reader.readexactly(9)
+    return head[3], head[4], await reader.readexactly(int.from_bytes(head[:3], "big"))
+
+
+async def test_a_client_may_ping_while_nothing_happens(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A stream of a task that waits is silent for long, and clients keep their connections by pings: every few seconds,
+    of which gRPC takes no more than two.
+    """
+    assert server.PINGED_MS <= 5_000
+    monkeypatch.setattr(server, "PINGED_MS", 0)
+    async with gateway(fake) as served:
+        reader, writer = await asyncio.open_connection(*served.target.split(":"))
+        pings = [number.to_bytes(8, "big") for number in range(10)]
+        writer.write(PREFACE + frame(SETTINGS) + b"".join(frame(PING, one) for one in pings))
+        answered: list[bytes] = []
+        while len(answered) < len(pings):
+            kind, flags, payload = await read_frame(reader)
+            assert kind != GOAWAY
+            answered += [payload] if (kind, flags) == (PING, ACK) else []
+        writer.write(frame(PING, b"and more"))
+        while (told := await read_frame(reader)) != (PING, ACK, b"and more"):
+            assert told[0] != GOAWAY
+        writer.close()
+
+    assert answered == pings
+
+
+async def test_a_silent_client_is_pinged(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    So that the gateway learns that one is gone, and streams are not idle for proxies.
+    """
+    assert server.PING_MS <= 30_000
+    monkeypatch.setattr(server, "PING_MS", 100)
+    async with gateway(fake) as served:
+        reader, writer = await asyncio.open_connection(*served.target.split(":"))
+        writer.write(PREFACE + frame(SETTINGS))
+        async with asyncio.timeout(60):
+            while (await read_frame(reader))[:2] != (PING, 0):
+                pass
+        writer.close()
