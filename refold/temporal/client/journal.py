@@ -270,12 +270,22 @@ class JournalReader:
             return None
 
     async def at(self, seq: int) -> Snapshot:
-        """The snapshot after entry `seq`, from a worker with the skill's code."""
+        """The snapshot after entry `seq`, from a worker with the skill's code.
+
+        Raises:
+            InputRejected: The task has no such entry; one that goes on from another task begins with a later one.
+        """
         runs = await self._runs()
-        if not 0 <= seq <= runs[-1].last:
-            raise InputRejected(no_entry(self.task_id, seq, 1, runs[-1].last))
-        held = next(run for run in runs if seq <= run.last)
-        return await self._at(held, seq)
+        why: InputRejected | None = None
+        if (held := next((run for run in runs if 0 <= seq <= run.last), None)) is not None:
+            try:
+                return await self._at(held, seq)
+            except InputRejected as error:
+                why = error
+        base = (await self.page(runs[0].run_id, AFTER_ALL)).base
+        if why is not None and seq >= base:
+            raise why
+        raise InputRejected(no_entry(self.task_id, seq, base + 1, runs[-1].last)) from None
 
     async def latest(self) -> Snapshot:
         """The snapshot after the last entry, also of a task that left no result; from a worker as in `at`."""

@@ -89,7 +89,8 @@ async def test_an_open_task_and_its_branches(engine: TemporalEngine, shop: Shop)
 
 async def test_an_ended_task_and_its_branch(engine: TemporalEngine, shop: Shop) -> None:
     """
-    The question is open again, and the branch goes on in its own way; recovering is noted as well.
+    The question is open again, and the branch goes on in its own way, with entries of its own; recovering is noted as
+    well.
     """
     order = f"L{uuid4().hex[:6]}"
     view = await settled(engine, (await engine.start("buys_twice", text(order))).task_id)
@@ -103,6 +104,10 @@ async def test_an_ended_task_and_its_branch(engine: TemporalEngine, shop: Shop) 
     done = await settled(engine, (await engine.send(branch.task_id, text("yes"))).task_id)
     assert done.status is Status.COMPLETED
     assert (await collected(engine.journal(branch.task_id)))[0].seq == view.seq + 1
+    has = f"task '{branch.task_id}' has the entries {view.seq + 1} to {done.seq}, not "
+    for seq in (view.seq - 1, done.seq + 1):
+        with pytest.raises(InputRejected, match=has + str(seq)):
+            await engine.at(branch.task_id, seq)
     again = await settled(engine, (await engine.recover(view.task_id)).task_id)
 
     found = await offspring_of(engine, view.task_id, 2)
