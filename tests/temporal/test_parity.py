@@ -1,0 +1,62 @@
+"""The engine for tests says what the one on Temporal says: what passes with it does not fail in use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from temporalio.client import Client
+
+from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.storage import Folder
+from tests.sweeps import LONG_S, THOROUGH
+from tests.temporal import parity_skills
+from tests.temporal.conftest import PATIENT, replay_all
+from tests.temporal.parity import STARTS, Both, by_chance
+
+QUEUE = "parity"
+AT_ONCE = 8
+SEEDS = 400 if THOROUGH else 20
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where this module's worker keeps its receipts, and the key that it checks signatures with."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REFOLD_LEDGER", str(tmp_path_factory.mktemp("ledger") / "ledger.db"))
+        patch.setenv("REFOLD_APPROVAL_KEY", "key-of-the-tests")
+        yield
+
+
+@pytest.fixture(scope="module")
+async def engine(client: Client, values: Folder, setting: None) -> AsyncIterator[TemporalEngine]:
+    """An engine with a worker for these skills; what ended in it is replayed at the end."""
+    plugin = RefoldPlugin([parity_skills], parity_skills.TOOLS, model="scripted:demo", storage=values)
+    async with make_worker(client, plugin, task_queue=QUEUE):
+        yield TemporalEngine(client, QUEUE, patience=PATIENT)
+    await replay_all(client, plugin, QUEUE)
+
+
+async def differences(engine: TemporalEngine, seeds: range) -> list[str]:
+    """What differs in scripts by chance, for each skill, many side by side."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def one(skill: str, seed: int) -> str:
+        async with turns:
+            both = Both(engine, f"{skill}-{seed}")
+            return await both.play(by_chance(both, skill, seed))
+
+    found = await asyncio.gather(*(one(skill, seed) for seed in seeds for skill in STARTS))
+    return [text for text in found if text]
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(LONG_S)
+async def test_any_script_is_answered_alike(engine: TemporalEngine) -> None:
+    """
+    Whatever is done, in whatever order: the same answers and errors, in the same words, the same tasks and journals.
+    """
+    found = await differences(engine, range(SEEDS))
+
+    assert not found, "\n\n".join(found)
