@@ -15,7 +15,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from refold.carrying import resumed
+from refold.carrying import carried, resumed
 from refold.core.commands import CallSkill
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, wanted
@@ -29,8 +29,9 @@ BEFORE = (
     "change under `ctx.patched`"
 )
 STAY = "keep the old code for it until it has left the step, or make the change under `ctx.patched`"
+CONVERT = "raise the skill's `version=`, and write an `upgrade` that says what becomes of it"
 """The ways out of what does not fit: seal the task first, which helps where the new code can go on from its snapshot;
-or leave it where it is."""
+leave it where it is; or say what becomes of what it has saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +82,20 @@ class Checks:
         return Misfit(why, BEFORE if as_data else STAY)
 
     async def state(self, task: WorkflowExecutionDescription) -> Snapshot | Misfit:
-        """A task's snapshot, as its worker gives it, if the code at hand can go on from it."""
+        """A task's snapshot, as its worker gives it, if the code at hand can go on from it and loses nothing of it."""
         if (unknown := self._unknown(task)) is not None:
             return unknown
         try:
             snapshot = await self._connection.query(task.id, "snapshot", kind=Snapshot, run_id=task.run_id)
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
             return Misfit(await why_unanswered(self._connection.client, error, task))
-        why = resumed(self._skills[task.workflow_type], snapshot).why_not
-        return snapshot if not why else Misfit(f"the code at hand cannot go on from where it stands: {why}", STAY)
+        skill = self._skills[task.workflow_type]
+        if why := resumed(skill, snapshot).why_not:
+            return Misfit(f"the code at hand cannot go on from where it stands: {why}", STAY)
+        # A run that has begun goes on without such a value, so this is the last moment to keep it.
+        if why := carried(skill, snapshot).why_not:
+            return Misfit(why, CONVERT)
+        return snapshot
 
     def _unknown(self, task: WorkflowExecutionDescription) -> Misfit | None:
         if task.workflow_type in self._skills:

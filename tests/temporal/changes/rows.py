@@ -367,7 +367,7 @@ ROWS: dict[str, Row] = {
             "TripWorkflow = ": 'OldWorkflow = workflow_for(Trip, name="OldWorkflow", alias="trip")\nTripWorkflow = ',
         },
         now=ON,
-        do=NOTHING,
+        do="nothing; a skill that calls it as a part keeps the former id, or calls the new one under `ctx.patched`",
     ),
     # --- tools
     "tool_policy": Row(

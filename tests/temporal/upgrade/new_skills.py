@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
-from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step
+from refold import Content, Ctx, Event, GatePolicy, Transition, flow_skill, step
 from refold.temporal import workflow_for
 from tests.temporal.upgrade.sealed_skills import ORDERED, WEEK_S, Order, pass_door, pay
 
@@ -65,6 +65,25 @@ class AsksTwiceByContract:
         return ctx.complete("paid once")
 
 
+class Tab(BaseModel):
+    """What a guest has ordered so far, by another name."""
+
+    price: int = 0
+
+
+@flow_skill(id="adds_up")
+class AddsUp:
+    """Would forget what was ordered."""
+
+    @staticmethod
+    def initial() -> Tab:
+        return Tab(price=5)
+
+    def on_event(self, state: Tab, event: Event, ctx: Ctx) -> Transition:
+        return Transition.await_input("more", "What else?", state)
+
+
+AddsUpWorkflow = workflow_for(AddsUp)
 PaysWorkflow = workflow_for(Pays)
 PassesWorkflow = workflow_for(Passes)
 AsksTwiceWorkflow = workflow_for(AsksTwice)

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 from pydantic import BaseModel, ConfigDict
 
-from refold import Content, Contract, Ctx, GatePolicy, Transition, flow_skill, step, tool
+from refold import Content, Contract, Ctx, Event, GatePolicy, Transition, flow_skill, step, tool
 from refold.temporal import workflow_for
 
 WEEK_S = 7 * 86_400.0
@@ -142,6 +142,25 @@ class WholeOfAsksBoth:
         return ctx.complete((await ctx.skill("asking", AsksBoth, content)).text)
 
 
+class Tab(BaseModel):
+    """What a guest has ordered so far."""
+
+    cents: int = 0
+
+
+@flow_skill(id="adds_up")
+class AddsUp:
+    """A reducer that counts what is ordered, and asks for more."""
+
+    @staticmethod
+    def initial() -> Tab:
+        return Tab(cents=5)
+
+    def on_event(self, state: Tab, event: Event, ctx: Ctx) -> Transition:
+        return Transition.await_input("more", "What else?", state)
+
+
+AddsUpWorkflow = workflow_for(AddsUp)
 PaysWorkflow = workflow_for(Pays)
 PassesWorkflow = workflow_for(Passes)
 WholeWorkflow = workflow_for(Whole)

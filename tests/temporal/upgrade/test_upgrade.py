@@ -141,7 +141,8 @@ async def test_sealed_by_old_code_before_a_deploy(
 async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
     """
     A task stays on the version that began it; sealed, its next run goes to the current version, whose code need not fit
-    what has happened, and must be able to go on from there. A task that cannot go on stays where it is.
+    what has happened, and must be able to go on from there. A task that cannot go on, or would go on without a value
+    that it has saved, stays where it is.
     """
     engine = TemporalEngine(client, "versions", patience=PATIENT)
     doors["west"].set()
@@ -151,7 +152,8 @@ async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
     ):
         await make_current(client, "shop", "b1")
         fit = [await begun(engine, skill, said) for skill, said in (("pays", "v tea"), ("passes", "west"))]
-        unfit = [await begun(engine, skill, said) for skill, said in (("pays", "stuck tea"), ("asks_twice", "west"))]
+        unable = (("pays", "stuck tea"), ("asks_twice", "west"), ("adds_up", "tea"))
+        unfit = [await begun(engine, skill, said) for skill, said in unable]
         with_nothing_to_do = await outcomes(engine, new_skills, [*fit, *unfit])
         too_early = await moved(engine, new_skills, fit, to="b2")
         await make_current(client, "shop", "b2")
@@ -160,11 +162,13 @@ async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
             await engine.decide(id, approved=True, approver="ada")
         ends = [(await settled(engine, id)).messages[-1].text for id in (fit[0], unfit[0])]
 
-    assert with_nothing_to_do == [Outcome.ALREADY] * 4
+    assert with_nothing_to_do == [Outcome.ALREADY] * 5
     assert all("`temporal worker deployment set-current-version" in one.why for one in too_early.values())
-    assert [first[id].outcome for id in (*fit, *unfit)] == [*[Outcome.MOVED] * 2, *[Outcome.CANNOT] * 2]
+    assert [first[id].outcome for id in (*fit, *unfit)] == [*[Outcome.MOVED] * 2, *[Outcome.CANNOT] * 3]
     assert "nobody knows what this order means now" in first[unfit[0]].why
     assert "step 'begin' asked for tool:pay" in first[unfit[1]].why
+    assert "the state has a field 'cents' that the code does not know" in first[unfit[2]].why
+    assert "write an `upgrade`" in first[unfit[2]].way_out
     assert [first[id].to for id in fit] == ["shop:b2"] * 2
     assert ends == ["paid v tea, with ada's leave", "paid stuck tea, by ada"]
     assert (paid["v tea"], paid["stuck tea"]) == (1, 1)
@@ -297,7 +301,7 @@ async def test_a_skill_that_is_not_at_hand_is_named(client: Client, values: Fold
         found = await moved(engine, new_skills, ids, before_deploy=True)
 
     assert found[ids[0]].outcome is Outcome.CANNOT
-    known = "asks_twice, asks_twice_by_contract, passes, pays"
+    known = "adds_up, asks_twice, asks_twice_by_contract, passes, pays"
     assert found[ids[0]].why == f"its skill 'whole_of_pays' is not in the modules at hand, which have: {known}"
 
 
