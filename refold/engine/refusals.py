@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from refold.core.errors import InputRejected
+from refold.core.content import Content
+from refold.core.errors import InputRejected, shown
+from refold.core.events import UserMessage
 from refold.core.lifecycle import Status, TaskState
 from refold.core.schema import problems
 from refold.core.values import shortened
@@ -47,6 +49,18 @@ def check_later(hold: bool, start_delay: timedelta | None) -> None:
         raise InputRejected("a task is held, or begins after a delay; give one of hold and start_delay")
     if not timedelta(0) < start_delay <= LONGEST_DELAY:
         raise InputRejected(f"a start is delayed by more than 0 and at most 10 years; got {start_delay}")
+
+
+def message_of(content: object, **fields: Any) -> UserMessage:
+    """A message that a program sends.
+
+    Raises:
+        InputRejected: The content is of another type, or a field does not fit; the message names each.
+    """
+    if not isinstance(content, Content):
+        way_out = "write `Content.from_text(...)`, or `Content.from_data(...)` for data"
+        raise InputRejected(f"a message must be Content, not {shown(content)}; {way_out}")
+    return checked(UserMessage, content=content, **fields)
 
 
 def checked(make: Callable[..., T], **fields: Any) -> T:

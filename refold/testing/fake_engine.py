@@ -74,6 +74,7 @@ from refold.engine.refusals import (
     check_task_id,
     checked,
     is_over,
+    message_of,
     not_failed,
     not_needed,
     not_over,
@@ -223,7 +224,7 @@ class FakeEngine:
         """See `Engine.start`. Generated ids are `{skill}-1`, `{skill}-2`, … Here no task waits for another one."""
         self._reach()
         check_later(hold, start_delay)
-        message = checked(UserMessage, content=content, message_id=message_id, delivery_id=delivery_id)
+        message = message_of(content, message_id=message_id, delivery_id=delivery_id)
         before = None if previous is None else self._task(previous).now
         if before is not None:
             check_previous(before, owner)
@@ -263,9 +264,8 @@ class FakeEngine:
         early: Early = False,
     ) -> TaskView:
         """See `Engine.send`."""
-        said = checked(
-            UserMessage,
-            content=content,
+        said = message_of(
+            content,
             slot=slot,
             delivery_id=delivery_id,
             message_id=message_id,

@@ -14,12 +14,12 @@ from temporalio.client import Client
 
 from refold.core.content import Content
 from refold.core.errors import InputRejected
-from refold.core.events import DependencyResolved, Early, UserMessage
+from refold.core.events import DependencyResolved, Early
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
 from refold.engine import Build, Decision, Listed, News, OffspringView, Place, TaskFilter, TaskView
-from refold.engine.refusals import check_later, check_task_id, checked
+from refold.engine.refusals import check_later, check_task_id, checked, message_of
 from refold.record import Explanation, TaskRecord, explain
 from refold.temporal.client import lineage, listing, starting, updates, views
 from refold.temporal.client.connection import PATIENCE, Connection, connected
@@ -106,7 +106,7 @@ class TemporalEngine:
             TaskStart,
             hold=hold,
             start_delay_s=None if start_delay is None else start_delay.total_seconds(),
-            message=checked(UserMessage, content=content, message_id=message_id, delivery_id=delivery_id),
+            message=message_of(content, message_id=message_id, delivery_id=delivery_id),
             stream=stream,
             owner=owner,
             context=context,
@@ -167,9 +167,8 @@ class TemporalEngine:
         early: Early = False,
     ) -> TaskView:
         """See `Engine.send`."""
-        said = checked(
-            UserMessage,
-            content=content,
+        said = message_of(
+            content,
             slot=slot,
             delivery_id=delivery_id,
             message_id=message_id,

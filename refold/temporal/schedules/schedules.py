@@ -38,10 +38,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.content import Content
 from refold.core.errors import InputRejected
-from refold.core.events import UserMessage
 from refold.core.values import shortened
 from refold.engine import EngineError, Listed, ScheduleNotFound, ScheduleView
-from refold.engine.refusals import checked
+from refold.engine.refusals import checked, message_of
 from refold.temporal.client import search, starting, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals, server_refused, unwritable
@@ -144,7 +143,7 @@ class Schedules:
         timing.checked()
         start = checked(
             TaskStart,
-            message=checked(UserMessage, content=content),
+            message=message_of(content),
             stream=stream,
             owner=owner,
             context=context,
