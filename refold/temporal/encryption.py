@@ -113,7 +113,7 @@ def from_env(environ: Mapping[str, str] = os.environ) -> Encryption:
             f"encryption takes its keys from {KEYS_ENV} or from the file {FILE_ENV} names: set one of them"
         )
     try:
-        return Encryption(_keys(Path(file).read_text(encoding="utf-8") if file else written))
+        return Encryption(_keys(Path(file).read_text(encoding="utf-8-sig") if file else written))
     except OSError as error:
         raise CodecError(f"{FILE_ENV}={file} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:

@@ -164,7 +164,7 @@ class _Env:
             raise SettingsError(f"{self.prefix}{name}: {error}") from None
 
     def file(self, name: str, reader: Callable[[str], T]) -> T | None:
-        return self.read(name, lambda path: reader(Path(path).read_text(encoding="utf-8")))
+        return self.read(name, lambda path: reader(Path(path).read_text(encoding="utf-8-sig")))
 
     def one_of(self, *names: str) -> None:
         given = [self.prefix + name for name in names if self.text(name)]
@@ -224,7 +224,7 @@ def static_key(given: str) -> StaticKeys:
         ValueError: The key is of an unknown kind, or a secret that is too short.
     """
     text = given.strip()
-    if not text.startswith("-----BEGIN"):
+    if "-----BEGIN" not in text:  # lines may stand before it: `openssl pkcs12` writes some
         if len(text) < SHORTEST * 2:
             raise ValueError(f"a secret has at least {SHORTEST * 2} characters")
         return StaticKeys((OctKey.import_key(text),))

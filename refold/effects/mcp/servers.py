@@ -146,7 +146,7 @@ def servers_in(path: Path) -> tuple[McpServer, ...]:
         DefinitionError: The file cannot be read, or a server's entry is wrong.
     """
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise DefinitionError(str(path), [f"it cannot be read: {error}"], what="file of MCP servers") from None
     listed = found.get("mcpServers") if isinstance(found, dict) else None

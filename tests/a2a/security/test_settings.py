@@ -37,7 +37,7 @@ def test_keys_come_from_the_environment_and_from_a_file(tmp_path: Path) -> None:
     assert [security.keys.caller(key) for key in given] == ["ada", "ada", "bob", None, None]
 
 
-@pytest.mark.parametrize("kind", ["rsa", "ec", "secret"])
+@pytest.mark.parametrize("kind", ["rsa", "ec", "after a comment", "secret"])
 def test_tokens_are_checked_with_a_key_by_hand(kind: str, tmp_path: Path) -> None:
     """
     A public key in PEM, from the environment or a file; or a secret.
@@ -45,6 +45,7 @@ def test_tokens_are_checked_with_a_key_by_hand(kind: str, tmp_path: Path) -> Non
     pem = {
         "rsa": lambda: RSAKey.generate_key(2048).as_pem(private=False).decode(),
         "ec": lambda: ECKey.generate_key("P-256").as_pem(private=False).decode(),
+        "after a comment": lambda: "Of our issuer\n" + ECKey.generate_key("P-256").as_pem(private=False).decode(),
         "secret": lambda: "s" * 32,
     }[kind]()
     (tmp_path / "key.pem").write_text(pem)

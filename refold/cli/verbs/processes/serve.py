@@ -254,7 +254,8 @@ def _settings(file: Path | None, **said: str | None) -> Settings:
     from refold.a2a.settings import Settings
 
     try:
-        read = {} if file is None else Settings.model_validate_json(file.read_bytes()).model_dump(exclude_unset=True)
+        text = "{}" if file is None else file.read_text(encoding="utf-8-sig", errors="replace")
+        read = Settings.model_validate_json(text).model_dump(exclude_unset=True)
         return Settings.model_validate({**read, **{key: value for key, value in said.items() if value is not None}})
     except OSError as error:
         raise CallError(f"--settings {file} cannot be read: {error.strerror or error}") from None
