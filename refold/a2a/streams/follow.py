@@ -16,7 +16,7 @@ from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
 from a2a.utils.errors import InvalidParamsError
 
-from refold.a2a import patience
+from refold.a2a.streams import patience
 from refold.a2a.streams.updates import (
     EventId,
     Update,

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from a2a.utils.errors import TaskNotFoundError
 
 from refold.a2a.caller import may_read, owns
-from refold.a2a.patience import watched
+from refold.a2a.streams.patience import watched
 from refold.engine import Engine, TaskNotFound
 from refold.record import TaskRecord
 

@@ -107,6 +107,8 @@ _SCHEMA = Table(
 _PART = "ledger"
 _ID = "id:"
 """What the part begins with whose rest is the database's identity."""
+_INSTEAD = "for:"
+"""What a part begins with whose rest is the identity of a database whose place this one has taken."""
 _LOCK = 0x7265666F6C64  # any number that nobody else locks: "refold"
 _CLOCK = literal_column("extract(epoch FROM clock_timestamp())::double precision", Float)
 
@@ -317,12 +319,13 @@ class Store:
 
         def write(connection: Connection) -> None:
             if not self._has(connection, identity):
-                connection.execute(insert(_SCHEMA), {"part": _ID + identity, "version": VERSION})
+                connection.execute(insert(_SCHEMA), {"part": _INSTEAD + identity, "version": VERSION})
 
         self.within(write)
 
     def _has(self, connection: Connection, identity: str) -> bool:
-        return connection.scalar(select(_SCHEMA.c.part).where(_SCHEMA.c.part == _ID + identity)) is not None
+        parts = (_ID + identity, _INSTEAD + identity)
+        return connection.scalar(select(_SCHEMA.c.part).where(_SCHEMA.c.part.in_(parts)).limit(1)) is not None
 
     def _identified(self, connection: Connection) -> str:
         known = select(_SCHEMA.c.part).where(_SCHEMA.c.part.startswith(_ID)).order_by(_SCHEMA.c.part).limit(1)

@@ -353,7 +353,7 @@ async def test_a_stream_waits_for_a_worker(monkeypatch: pytest.MonkeyPatch) -> N
     """
     A task whose worker is away is followed on when one is there again.
     """
-    monkeypatch.setattr("refold.a2a.patience.AGAIN_S", 0.01)
+    monkeypatch.setattr("refold.a2a.streams.patience.AGAIN_S", 0.01)
     async with running(Unattended(skills.ALL)) as (calls, _):
         task = await calls.send("Hi", metadata={"skill": "ask"}, configuration={"returnImmediately": True})
         async with subscribed(calls.http, calls.base, task["id"]) as stream:
@@ -378,7 +378,7 @@ async def test_a_client_that_comes_again_waits_for_the_worker(monkeypatch: pytes
     """
     Without one the gateway knows less than the client has seen already, and that is no error.
     """
-    monkeypatch.setattr("refold.a2a.patience.AGAIN_S", 0.01)
+    monkeypatch.setattr("refold.a2a.streams.patience.AGAIN_S", 0.01)
     fake = Forgetful(skills.ALL)
     async with running(fake) as (calls, _):
         task = await calls.send("Hi", metadata={"skill": "ask"})

@@ -70,6 +70,21 @@ def test_a_result_is_found_by_all(two: tuple[Ledger, Ledger]) -> None:
     assert told.value == {"text": "ä\x00\ud800"}
 
 
+def test_a_database_that_takes_the_place_of_another_keeps_its_own_identity(server: Postgres) -> None:
+    """
+    So that tasks which began with it find it, also if the lost one comes back.
+    """
+    store = store_of(server.another("in_place_of_another"))
+    own, lost = store.identity(), "0" * 24
+
+    store.adopt(lost)
+    store.adopt(lost)
+
+    assert (store.identity(), store.stands_for(own), store.stands_for(lost)) == (own, True, True)
+    assert not store.stands_for("1" * 24)
+    store.close()
+
+
 def test_a_database_without_an_encoding_serves(server: Postgres) -> None:
     """
     It is what `initdb` makes where no locale is set; texts are read as they were written.

@@ -39,7 +39,7 @@ async def test_a_call_waits_for_its_task(fault: EngineError, monkeypatch: pytest
     """
     Its message is taken already, and an error would be a reason to send it again.
     """
-    monkeypatch.setattr("refold.a2a.patience.AGAIN_S", 0.01)
+    monkeypatch.setattr("refold.a2a.streams.patience.AGAIN_S", 0.01)
     async with calling(a2a_app(Away(fault, fault), skills.ALL, Settings(url=BASE))) as calls:
         result = await calls.result("SendMessage", SENT)
 
@@ -65,7 +65,7 @@ async def test_a_call_is_told_that_its_message_was_taken(
     By which task, once the server has been away for too long: the task goes on, and a second message would be a
     second task.
     """
-    monkeypatch.setattr("refold.a2a.patience.OUTAGE_S", -1)
+    monkeypatch.setattr("refold.a2a.streams.patience.OUTAGE_S", -1)
     engine = kind(NotConnected("no server answers"))
     async with calling(a2a_app(engine, skills.ALL, Settings(url=BASE))) as calls:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": SENT}
