@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from refold.temporal.worker.refusals import known_servers, refusals_at_start
     from refold.temporal.worker.registry import Refusal, workflows_of
     from refold.temporal.worker.run import make_worker, run_worker
-    from refold.temporal.worker.task.workflow import workflow_for
+    from refold.temporal.worker.task.define import workflow_for
 
 _HOMES = {
     "Choice": "replay.sources",
@@ -67,7 +67,7 @@ _HOMES = {
     "silence_core": "upgrade.replay_check",
     "tracer_of": "traced",
     "upgrade_tasks": "upgrade.upgrade",
-    "workflow_for": "worker.task.workflow",
+    "workflow_for": "worker.task.define",
     "workflows_of": "worker.registry",
 }
 

@@ -38,7 +38,7 @@ class NotReadYet(Exception):
 
 
 class Comparison:
-    """Of one run. Begins to read the run's history at once.
+    """The comparison of one run. Begins to read the run's history at once.
 
     Attributes:
         difference: What was found; None while nothing differs.

@@ -53,7 +53,7 @@ Fails = Callable[[Exception, Failure], None]
 
 
 class Recorder:
-    """One task's.
+    """Writes and compares the marks of one task.
 
     Args:
         activate: Activates its workflow, where it is rebuilt with the workflow tasks of its run.

@@ -59,8 +59,9 @@ from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
 from refold.temporal.worker.sandboxed.sandbox import Sandbox, sandbox
 from refold.temporal.worker.short.ways import DURABILITY, durability_of, in_ledger, say
+from refold.temporal.worker.task.define import DEFINITION
 from refold.temporal.worker.task.display import REFUSED, SILENT
-from refold.temporal.worker.task.workflow import DEFINITION, SkillWorkflow
+from refold.temporal.worker.task.workflow import SkillWorkflow
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger

@@ -32,7 +32,8 @@ from refold.effects.mcp.servers import ENV, servers_in
 from refold.effects.tools import tools_of
 from refold.temporal.worker.registry import Refusal, served
 from refold.temporal.worker.sandboxed.sandbox import sandbox
-from refold.temporal.worker.task.workflow import DEFINITION, SkillWorkflow
+from refold.temporal.worker.task.define import DEFINITION
+from refold.temporal.worker.task.workflow import SkillWorkflow
 
 _SANDBOX_LOG = logging.getLogger("temporalio.worker.workflow_sandbox._restrictions")
 

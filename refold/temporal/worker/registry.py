@@ -20,7 +20,8 @@ from refold.core.authoring.skill import skill_id
 from refold.core.errors import DefinitionError
 from refold.core.steps.machine import StepMachine
 from refold.engine import UnknownSkill
-from refold.temporal.worker.task.workflow import SkillWorkflow, workflow_name
+from refold.temporal.worker.task.define import workflow_name
+from refold.temporal.worker.task.workflow import SkillWorkflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

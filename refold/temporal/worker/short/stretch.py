@@ -53,28 +53,28 @@ class _State(Enum):
 
 
 class Stretches:
-    """One run's.
+    """The stretches of one run, one after the other.
 
     Attributes:
-        ledger: The id of the ledger that its effects are recorded in; empty before its first stretch.
+        ledger: The id of the ledger that records the effects; empty before the first stretch.
         over: The ids of effects that went over to regular activities.
-        turns: How many wait for their turn, or have it and have not used it yet.
+        waiting: How many updates wait in `until_over`, or have not gone on since.
 
     Args:
         takes: Whether an effect takes the short way.
-        goes_on: Begins what the task wants and was not begun.
-        settles: Takes the outcome of an effect that was begun under this key.
-        fails: Ends the run with an exception.
+        begin_rest: Begins what the task wants and has not begun.
+        settle: Gives the task the outcome of the effect with this key.
+        fail: Ends the run with an exception.
     """
 
     def __init__(
         self,
         takes: Callable[[Effect], bool],
-        goes_on: Callable[[], None],
-        settles: Callable[[str, asyncio.Future[object]], None],
-        fails: Callable[[Exception], None],
+        begin_rest: Callable[[], None],
+        settle: Callable[[str, asyncio.Future[object]], None],
+        fail: Callable[[Exception], None],
     ) -> None:
-        self._takes, self._goes_on, self._settles, self._fails = takes, goes_on, settles, fails
+        self._takes, self._begin_rest, self._settle, self._fail = takes, begin_rest, settle, fail
         self._off = False
         self._state = _State.NONE
         self._order: list[str] = []
@@ -86,26 +86,21 @@ class Stretches:
         self._end_comes: asyncio.Future[object] | None = None
         self.ledger = ""
         self.over: set[str] = set()
-        self.turns = 0
+        self.waiting = 0
 
-    def take(self, want: Perform) -> bool:
-        """Whether an effect that may take the short way does."""
+    def takes(self, want: Perform) -> bool:
+        """Whether an effect that may take the short way takes it."""
         return not self._off and want.invocation_id not in self.over and self._takes(want.command)
 
     @property
-    def none(self) -> bool:
-        """Whether no stretch goes on, and none is asked for: what comes is taken at once."""
+    def is_idle(self) -> bool:
+        """Whether there is no stretch and none is asked for, so that the task takes at once what comes from outside."""
         return self._state is _State.NONE
 
     @property
     def is_open(self) -> bool:
-        """Whether effects are begun."""
+        """Whether the stretch begins effects."""
         return self._state is _State.OPEN
-
-    @property
-    def holds(self) -> bool:
-        """Whether something came that was not taken yet."""
-        return bool(self._held)
 
     def ask(self) -> None:
         """Begin a stretch once the workflow task has ended."""
@@ -113,28 +108,28 @@ class Stretches:
             self._state = _State.ASKED
             self._commit = asyncio.ensure_future(self._committed())
 
-    def hold(self, take: Callable[[], object]) -> None:
-        """Take what comes from outside: at once, or after the stretch."""
-        if self.none:
+    def outside(self, take: Callable[[], object]) -> None:
+        """Call `take`, which takes what comes from outside: now, or after the stretch if there is one."""
+        if self.is_idle:
             take()
         else:
             self._held.append(take)
 
-    async def ended(self) -> bool:
-        """Wait for one's turn to be taken, after the stretch; False where there is none."""
-        if self.none:
+    async def until_over(self) -> bool:
+        """Wait until the stretch is over, and what came before has been taken. Returns False if there is no stretch."""
+        if self.is_idle:
             return False
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._held.append(lambda: None if turn.done() else turn.set_result(None))
-        self.turns += 1
+        self.waiting += 1
         try:
             await turn
         finally:
-            self.turns -= 1
+            self.waiting -= 1
         return True
 
     def begun(self, key: str, outcome: asyncio.Future[object]) -> None:
-        """An effect of the stretch is under way."""
+        """Note that the stretch has begun an effect."""
         self._order.append(key)
         self._begun += 1
         if self._begun >= MOST:
@@ -142,12 +137,12 @@ class Stretches:
         outcome.add_done_callback(lambda done: self._came_back(key, done))
 
     def dropped(self, keys: Iterable[str]) -> None:
-        """These effects are not wanted any more, so that nobody waits for their outcomes."""
+        """Wait no longer for the outcomes of these effects: the task does not want them any more."""
         gone = set(keys)
         self._order = [key for key in self._order if key not in gone]
 
     def took(self, at: datetime) -> None:
-        """A result was taken that was recorded at this time."""
+        """Note that the task has taken a result that was recorded at this time."""
         self._first_at = self._first_at or at
         if at - self._first_at >= STRETCH:
             self.close()
@@ -175,29 +170,29 @@ class Stretches:
         self._end_comes = workflow.start_local_activity(
             STRETCH_END, schedule_to_close_timeout=END_PATIENCE, retry_policy=RetryPolicy(maximum_attempts=1)
         )
-        self._end_comes.add_done_callback(self._told_end)
-        self._safely(self._goes_on)
+        self._end_comes.add_done_callback(self._end_arrived)
+        self._safely(self._begin_rest)
 
-    def _told_end(self, end: asyncio.Future[object]) -> None:
+    def _end_arrived(self, end: asyncio.Future[object]) -> None:
         if not end.cancelled():
             end.exception()  # however it ended
         self._end_comes = None
-        self._ended_perhaps()
+        self._end_if_over()
 
     def _came_back(self, key: str, done: asyncio.Future[object]) -> None:
         if key not in self._order:
-            self._settles(key, done)  # not wanted any more
+            self._settle(key, done)  # not wanted any more
             return
         self._came[key] = done
         while self._order and self._order[0] in self._came:
             first = self._order.pop(0)
-            self._settles(first, self._came.pop(first))
-        self._ended_perhaps()
+            self._settle(first, self._came.pop(first))
+        self._end_if_over()
 
-    def _ended_perhaps(self) -> None:
+    def _end_if_over(self) -> None:
         if self._order or self._end_comes or self._state not in (_State.OPEN, _State.CLOSED):
             return
-        if self.holds:
+        if self._held:
             self._state = _State.ASKED
             self._commit = asyncio.ensure_future(self._taking_held())
         else:
@@ -210,11 +205,11 @@ class Stretches:
     def _end(self) -> None:
         self._state = _State.NONE
         held, self._held = self._held, []
-        for take in (*held, self._goes_on):
+        for take in (*held, self._begin_rest):
             self._safely(take)
 
     def _safely(self, take: Callable[[], object]) -> None:
         try:
             take()
         except Exception as error:  # noqa: BLE001 - raised again by the workflow; here it would be lost
-            self._fails(error)
+            self._fail(error)

@@ -30,13 +30,13 @@ class InputAbsent(StorageError):
 
 
 class Absences:
-    """One run's."""
+    """The inputs of one run that its worker once could not get, numbered in their order."""
 
     def __init__(self) -> None:
         self._seen = 0
 
     def judged(self, inputs: Sequence[Any], *, from_outside: bool) -> list[Any]:
-        """Inputs of a signal or a start, each as it is for good.
+        """The inputs of a signal or a start, each read or refused; every replay decides the same.
 
         Args:
             inputs: As they arrived.

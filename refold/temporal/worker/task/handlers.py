@@ -84,8 +84,8 @@ class TaskHandlers(ABC):
         """Pass an event to the fold as soon as the task takes what comes from outside, which may be now."""
 
     @abstractmethod
-    async def _turn(self) -> bool:
-        """Wait until the task takes what comes from outside; False where that is now."""
+    async def _until_stretch_over(self) -> bool:
+        """Wait until the task takes what comes from outside. Returns False if it takes it now."""
 
     @abstractmethod
     def _part_ended(self, ended: PartEnded) -> None:
@@ -111,11 +111,11 @@ class TaskHandlers(ABC):
     def _why_stays(self) -> str:
         """Why the task cannot go on in a new run; empty if it can."""
 
-    # --- signals: taken, or refused with a log line and a journal entry; the sender hears nothing
+    # --- signals: taken, or refused with a log line and a journal entry; the sender gets no answer
 
     @workflow.signal(name="message", description="Answer the task: text, or an object with text or data, and slot.")
     def _message_signal(self, *inputs: Any) -> None:
-        self._hear("message", message_from, inputs)
+        self._take_signal("message", message_from, inputs)
 
     @workflow.signal(name="cancel", description="Stop the task; a string is the reason.")
     def _cancel_signal(self, *inputs: Any) -> None:
@@ -139,7 +139,7 @@ class TaskHandlers(ABC):
 
     @workflow.signal(name="child", description="What a part of this task asks; sent by that part.")
     def _child_signal(self, *inputs: Any) -> None:
-        self._hear("child", partial(value_from, ChildAsked), inputs, of_part=True)
+        self._take_signal("child", partial(value_from, ChildAsked), inputs, of_part=True)
 
     @workflow.signal(name="part_ended", description="How a part of this task ended; sent by that part.")
     def _part_ended_signal(self, *inputs: Any) -> None:
@@ -157,12 +157,12 @@ class TaskHandlers(ABC):
 
     @workflow.signal(name="decide", description="Decide at a gate: gate, digest, decision, approver, comment.")
     def _decide_signal(self, *inputs: Any) -> None:
-        # A signal is not checked before it is in history, so nobody vouches for one.
-        self._hear("decide", lambda said: value_from(Verdict, said).taken(vouched=False), inputs)
+        # No signature is checked before a signal is in history, so a signal never counts as signed.
+        self._take_signal("decide", lambda said: value_from(Verdict, said).taken(vouched=False), inputs)
 
     @workflow.signal(name="dependency_resolved", description="Go on with a blocked command: retry, or its outcome.")
     def _resolved_signal(self, *inputs: Any) -> None:
-        self._hear("dependency_resolved", partial(value_from, DependencyResolved), inputs)
+        self._take_signal("dependency_resolved", partial(value_from, DependencyResolved), inputs)
 
     @workflow.signal(dynamic=True, description="Any other signal is refused, with an entry in the journal.")
     def _other_signal(self, name: str, inputs: Sequence[RawValue]) -> None:
@@ -170,7 +170,7 @@ class TaskHandlers(ABC):
         why = f"a task takes no such signal; it takes {known}"
         self._bring(Unreadable(sent_as=f"signal {shortened(name, 100)!r}", why=why))
 
-    def _hear(
+    def _take_signal(
         self, name: str, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any], *, of_part: bool = False
     ) -> None:
         inputs = self._absences.judged(inputs, from_outside=not (of_part and self._has_parts()))
@@ -248,14 +248,14 @@ class TaskHandlers(ABC):
             raise InputRejected(f"{task} cannot go on in a new run: {why}")
 
     def _signed_decisions(self, inputs: Sequence[Any]) -> Sequence[Event]:
-        # Not at replay, where a key may be another one.
+        # Here and not in the handler, which a replay calls, too: the key may have changed by then.
         for said in _verdicts(inputs):
             if said.signature is not None:
                 signing.check(self._now.task_id, said, said.signature)
         return _decisions(inputs)
 
     def _check(self, name: str, read: Callable[[Sequence[Any]], Sequence[Event]], inputs: Sequence[Any]) -> None:
-        # A refusal goes to the server with the whole request, and may be too large for it where the request was not.
+        # A rejection goes to the server with the request in it, and would be too large. So `_accept` refuses it later.
         if size_of(inputs) > LARGEST_REFUSED:
             return
         event: Event | None = None
@@ -266,7 +266,7 @@ class TaskHandlers(ABC):
         except InputRejected as error:
             why = str(error)
         if why:
-            # Refused before it is in history: no stranger fills a task's journal. A worker's log and count have it.
+            # Refused before it is in history, so that no stranger can fill a task's journal; only logged and counted.
             kind = why_refused(self._now, event)
             raise self._refused(name, why, said_by(inputs[0]) if inputs else None, kind)
 
@@ -278,22 +278,24 @@ class TaskHandlers(ABC):
     async def _accept(self, read: Callable[[Sequence[Any]], Sequence[Event]], inputs: Sequence[Any]) -> Accepted:
         inputs = got(inputs)
         events = read(inputs)
-        # After a wait the task may be another one than the one that was looked at.
-        if await self._turn() and (found := self._refusal(events)) is not None:
+        # While this waited the task may have changed since `_check`.
+        if await self._until_stretch_over() and (found := self._refusal(events)) is not None:
             raise InputRejected(found.why)
         if (seen := self._taken_as(events[0])) is not None:
             return Accepted(seq=seen)
         if size_of(inputs) > LARGEST_REFUSED:
             if isinstance(events[0], DecisionMade):
-                raise InputRejected(f"a decision of more than {LARGEST_REFUSED:,} bytes is refused")  # and not checked
+                raise InputRejected(
+                    f"a decision of more than {LARGEST_REFUSED:,} bytes is refused"
+                )  # its signature was not checked
             if (found := self._refusal(events)) is not None:
                 raise InputRejected(found.why)
         return Accepted(seq=self._feed(*events).seq)
 
     def _taken_as(self, event: Event) -> int | None:
-        """The entry of the same delivery, where it was taken before: the caller hears the same answer again."""
+        """The entry that took the same delivery before, so that its sender gets the same answer; None if none did."""
         if not isinstance(event, UserMessage) or event.delivery_id is None or event.called_back:
-            return None  # of two who call one address, the second is told so
+            return None  # the second call to an address is refused
         return self._now.seen.get(event.delivery_id)
 
     def _refusal(self, events: Sequence[Event]) -> Refused | None:
@@ -328,7 +330,7 @@ class TaskHandlers(ABC):
         return self._difference if self._difference is not None and self._difference.why else None
 
     def go_on_as_recorded(self) -> None:
-        """Judge the next event by what was recorded; only on a replay, and what is going on stays as it is."""
+        """Judge the next event by what was recorded. Called on a replay only; what is under way stays as it is."""
         for entry in self._recorded(self._entries[self._judged :]) if self._recorded is not None else ():
             self._now = opened_as(self._now, entry)
         self._judged = len(self._entries)
@@ -431,7 +433,7 @@ def _runs(pending: Pending, *kinds: type) -> bool:
 
 
 def _readable(inputs: Sequence[Any]) -> list[Any]:
-    """The inputs of an update that is to be judged; one that cannot be got stays `Unread`, and is refused."""
+    """The inputs of an update, for its validator; one that cannot be got stays as it is, and is refused."""
     return [one.value if isinstance(one, Got) else one for one in inputs]
 
 

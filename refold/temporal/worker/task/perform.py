@@ -94,7 +94,7 @@ CANCELED = Failure(kind=FailureKind.PERMANENT, type="canceled", message="it was 
 
 
 class _Asked(CallLlm):
-    """A model call on its way to its activity, whose name says already what kind of command it is."""
+    """A model call as its activity gets it: without its kind, which the activity's name says."""
 
     kind: Literal["llm"] = Field(default="llm", exclude=True)
 
@@ -281,7 +281,8 @@ def _local(
 
 
 def left_open(id: str) -> asyncio.Future[Any]:
-    """A part that an earlier run started, and that sends its outcome as a signal: this future only cancels it."""
+    """A future for a part that an earlier run started. It never ends, since the part sends its outcome as a signal; to
+    cancel it cancels the part."""
     return asyncio.ensure_future(_canceling(id))
 
 

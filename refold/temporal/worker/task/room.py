@@ -1,8 +1,8 @@
 """How many effects a task begins at once: no more than Temporal takes.
 
 The server refuses a workflow task that brings a run's open activities or children over 2,000, again and again, and
-terminates a workflow whose workflow task sends more than 4 MB. So what has no room waits: for an effect that comes
-back, or for the next workflow task, which a timer of a millisecond brings.
+terminates a workflow whose workflow task sends more than 4 MB. So an effect waits where there is no room
+for it: until another effect has ended, or until the next workflow task, which a timer of a millisecond brings.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ NEXT = timedelta(milliseconds=1)
 
 
 class Room:
-    """One run's.
+    """How many more effects one run may begin in its current workflow task.
 
     Args:
-        goes_on: Begins what the task wants and was not begun. Called from workflow code, in the next workflow task.
+        begin_rest: Begins what the task wants and has not begun. Called from workflow code, in the next workflow task.
     """
 
-    def __init__(self, goes_on: Callable[[], object]) -> None:
-        self._goes_on = goes_on
+    def __init__(self, begin_rest: Callable[[], object]) -> None:
+        self._begin_rest = begin_rest
         self._free = MOST_AT_ONCE
         self._history = self._bytes = 0
         self._next: asyncio.Future[None] | None = None
 
-    def left_by(self, out: int) -> None:
-        """So many effects are out."""
-        self._free = MOST_AT_ONCE - out
+    def count_open(self, number: int) -> None:
+        """Note how many effects are under way."""
+        self._free = MOST_AT_ONCE - number
 
     @property
     def is_free(self) -> bool:
         """Whether there is room for one more effect, if it is small."""
         return self._free > 0 and self._next is None
 
-    def takes(self, want: Perform) -> bool:
-        """Whether an effect begins now; if so, it takes its room."""
+    def admit(self, want: Perform) -> bool:
+        """Whether an effect begins now. An effect that does is counted."""
         length = workflow.info().get_current_history_length()  # the same throughout a workflow task
         if length != self._history:
             self._history, self._bytes = length, 0
@@ -63,11 +63,11 @@ class Room:
 
     def _is_next(self, _: object) -> None:
         self._next = None
-        self._goes_on()
+        self._begin_rest()
 
 
 def _size(command: Effect) -> int:
-    """Its bytes in a workflow task, at most: of larger arguments there is only an address."""
-    if isinstance(command, CallChat | CallSkill):  # these send a conversation, or how far a part came
+    """The most bytes that a command takes in a workflow task: larger arguments are stored, and referred to."""
+    if isinstance(command, CallChat | CallSkill):  # what they send is not in the command
         return THRESHOLD_BYTES + EACH_BYTES
     return min(len(command.model_dump_json()), THRESHOLD_BYTES) + EACH_BYTES

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, TypeGuard
@@ -19,10 +17,9 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from refold.carrying import resumed
-from refold.core.authoring.define import skill_of
-from refold.core.authoring.skill import Live, Skill, skill_id, snake
+from refold.core.authoring.skill import Live, Skill
 from refold.core.commands import CallSkill
-from refold.core.errors import DefinitionError, InputRejected, SkillError
+from refold.core.errors import InputRejected, SkillError
 from refold.core.events import CancelRequested, ChildAsked, CommandFailed, Event, SkillResult, Unreadable, UserMessage
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
@@ -48,7 +45,7 @@ from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Part, PartEnded, 
 from refold.temporal.recorded.here import announce
 from refold.temporal.traced import tell_entry
 from refold.temporal.worker.activation.batches import more_comes
-from refold.temporal.worker.profile import Profile, of_skill
+from refold.temporal.worker.profile import Profile
 from refold.temporal.worker.short.stretch import Stretches
 from refold.temporal.worker.short.ways import Ways, may
 from refold.temporal.worker.task.absences import Absences, InputAbsent
@@ -105,7 +102,7 @@ class SkillWorkflow(TaskHandlers):
         self._end_reported = False
         self._display = Display(self._base, later=start.later)
         self._short = Stretches(Ways(self.skill).takes, self._reconcile, self._settled_local, self._stop_with)
-        self._room = Room(lambda: self._short.hold(self._reconcile))
+        self._room = Room(lambda: self._short.outside(self._reconcile))
         self._acting = False
         self._reported = ((), ()) if start.snapshot is None else _for_people(self._base)
         self._report: asyncio.Future[None] | None = None  # on its way to the parent
@@ -175,8 +172,8 @@ class SkillWorkflow(TaskHandlers):
             try:
                 if self._error is None:
                     await self._over
-                if self._comes():
-                    await workflow.wait_condition(lambda: not self._comes())
+                if self._has_untaken():
+                    await workflow.wait_condition(lambda: not self._has_untaken())
                 if self._error is not None:
                     break
                 if not self._over.done():
@@ -187,23 +184,27 @@ class SkillWorkflow(TaskHandlers):
                 self._go_on()
             except asyncio.CancelledError:
                 if canceled or (reason := workflow.cancellation_reason()) is None:
-                    raise  # nobody asks twice: the SDK removes the task from its cache, and nothing may wait
+                    raise  # not a second request: the SDK removes the task from its cache, and nothing may wait
                 canceled = True
                 self._over = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
-                    self._bring(CancelRequested(reason=self._why_canceled or shortened(_own(reason), REFUSAL_CHARS)))
+                    self._bring(
+                        CancelRequested(
+                            reason=self._why_canceled or shortened(_without_sdk_words(reason), REFUSAL_CHARS)
+                        )
+                    )
         await self._raise_error()
         return await self._end()
 
-    def _comes(self) -> bool:
-        """Whether the run may not end yet, since something that it was given would be lost with it."""
-        return more_comes() or (self._error is None and self._short.turns > 0)
+    def _has_untaken(self) -> bool:
+        """Whether something that was sent to this run has not been taken yet: it would be lost if the run ended now."""
+        return more_comes() or (self._error is None and self._short.waiting > 0)
 
     async def _raise_error(self) -> None:
-        """Fail the workflow, or the workflow task only, where there is an error; report the first, if asked to."""
+        """Raise the error, if there is one. It fails the workflow, which a part reports, or the workflow task alone."""
         if self._error is None:
             return
-        if isinstance(self._error, (ApplicationError, *_FAILURES)):
+        if isinstance(self._error, (ApplicationError, *FAILURES)):
             await self._report_end(failure_of(self._error))
         raise self._error
 
@@ -267,10 +268,10 @@ class SkillWorkflow(TaskHandlers):
         return entry
 
     def _bring(self, event: Event) -> None:
-        self._short.hold(lambda: self._feed(event))
+        self._short.outside(lambda: self._feed(event))
 
-    async def _turn(self) -> bool:
-        return await self._short.ended()
+    async def _until_stretch_over(self) -> bool:
+        return await self._short.until_over()
 
     def _feed(self, *events: Event, at: datetime | None = None) -> Entry:
         if self._for_others is not None:
@@ -279,13 +280,13 @@ class SkillWorkflow(TaskHandlers):
             self._first = None
         elif self._first is not None:
             events = (Unreadable(sent_as=events[0].kind, why=self._not_begun()),)
-        self._act()
+        self._begin_after_snapshot()
         *_, entry = [self._take(event, at) for event in events]
         if self._acting:
             self._reconcile()
         return entry
 
-    def _act(self) -> None:
+    def _begin_after_snapshot(self) -> None:
         """Start what the task wants as its run goes on from a snapshot, before the run's first event is taken.
 
         A handler may be called before `_run`: where a workflow task asked for nothing, a worker that loads the run is
@@ -296,7 +297,7 @@ class SkillWorkflow(TaskHandlers):
             self._reconcile()
 
     def _reconcile(self) -> None:
-        """Make what is going on equal to what is wanted."""
+        """Start what is wanted and is not under way, and stop what is under way and not wanted any more."""
         want = wanted(self._now, self._wants)
         gone = self._going.keys() - want.keys()
         unwanted = [key for key in self._going if key in gone] if gone else []
@@ -304,7 +305,7 @@ class SkillWorkflow(TaskHandlers):
         for key in unwanted:
             self._stop(*self._going.pop(key))
         draining = self._draining()
-        self._room.left_by(len(self._open) + len([one for one, _ in self._going.values() if type(one) is Perform]))
+        self._room.count_open(len(self._open) + len([one for one, _ in self._going.values() if type(one) is Perform]))
         for key, one in want.items():
             if key in self._going:
                 continue
@@ -314,9 +315,9 @@ class SkillWorkflow(TaskHandlers):
         if draining:
             self._tell_parts()
         if finished(self._now):
-            over = self._short.none and not any(_is_part(one) for one, _ in self._open.values())
+            over = self._short.is_idle and not any(_is_part(one) for one, _ in self._open.values())
         else:
-            over = draining and self._short.none and next(self._held_by(want.values()), None) is None
+            over = draining and self._short.is_idle and next(self._held_by(want.values()), None) is None
         if over and not self._over.done():
             self._over.set_result(None)
         elif not over and self._over.done():
@@ -366,12 +367,12 @@ class SkillWorkflow(TaskHandlers):
     def _begin_in_time(self, key: str, want: Want, draining: bool) -> None:
         """Begin what is wanted, unless it has to wait: for a stretch, or for the next run."""
         short = self._short
-        if isinstance(want, Perform) and may(want, self._now) and short.take(want):
+        if isinstance(want, Perform) and may(want, self._now) and short.takes(want):
             if short.is_open:
                 self._begin(key, want, local=True)
             elif not draining:
                 short.ask()
-        elif not isinstance(want, Perform) or (not draining and self._room.takes(want)):
+        elif not isinstance(want, Perform) or (not draining and self._room.admit(want)):
             self._begin(key, want)
 
     def _begin(self, key: str, want: Want, *, local: bool = False) -> None:
@@ -395,7 +396,7 @@ class SkillWorkflow(TaskHandlers):
         if local:
             short.begun(key, future)
         else:
-            future.add_done_callback(lambda done: short.hold(lambda: self._settled(key, done)))
+            future.add_done_callback(lambda done: short.outside(lambda: self._settled(key, done)))
 
     def _settled_local(self, key: str, done: asyncio.Future[Any]) -> None:
         want, future = self._going.get(key, (None, None))
@@ -457,14 +458,14 @@ class SkillWorkflow(TaskHandlers):
         return info.is_continue_as_new_suggested() or (limit is not None and info.get_current_history_length() >= limit)
 
     def _is_new_pause(self) -> bool:
-        """Whether people have been asked something in this run, and no effect is wanted, nor one about to be."""
+        """Whether this run has asked people something, and nothing is under way or about to begin but parts."""
         asked, before = ({wait.gate for wait in one.open_waits} for one in (self._now, self._base))
         return not asked <= before and not any(
             isinstance(one, Perform) and not _is_part(one) for one in wanted(self._now).values()
         )
 
     def _held_by(self, wants: Iterable[Want]) -> Iterator[str]:
-        """What is out that a new run could not receive: an effect, a report, a part that is not told; for people."""
+        """What must end before a new run, which could not receive its outcome, as people read it."""
         for one, _ in self._going.values():
             if isinstance(one, Perform) and not self._told.get(one.invocation_id):
                 yield f"{one.command.kind} {one.command.subject}"
@@ -476,7 +477,7 @@ class SkillWorkflow(TaskHandlers):
 
     def _seal(self) -> None:
         self._sealing = True
-        if more_comes():  # perhaps nothing of it is an entry, after which the task would look again
+        if more_comes():  # look again after the last batch, which may bring no entry
             last_batch = asyncio.ensure_future(workflow.wait_condition(lambda: not more_comes()))
             last_batch.add_done_callback(lambda _: self._reconcile())
         elif self._acting:
@@ -486,7 +487,7 @@ class SkillWorkflow(TaskHandlers):
         return tuple(self._held_by(wanted(self._now).values()))
 
     def _tell_parts(self) -> None:
-        """Let the parts that are out send their outcome as a signal, which reaches the task's next run."""
+        """Ask the open parts to send their outcome as a signal, which reaches the task's next run."""
         for want, _ in list(self._going.values()):
             if _is_part(want) and want.invocation_id not in self._told:
                 self._told[want.invocation_id] = False
@@ -513,7 +514,7 @@ class SkillWorkflow(TaskHandlers):
             del self._told[id]  # it has ended: its outcome is on its way
 
     def _part_ended(self, ended: PartEnded) -> None:
-        self._short.hold(lambda: self._take_end(ended))
+        self._short.outside(lambda: self._take_end(ended))
 
     def _take_end(self, ended: PartEnded) -> None:
         pending = self._now.pending.get(ended.invocation_id)
@@ -548,7 +549,7 @@ class SkillWorkflow(TaskHandlers):
         self._end_reported = True
 
     def _go_on(self) -> None:
-        """Go on in a new run; or in this one, to its end, where what the new run begins with is too large."""
+        """Go on in a new run; or in this one to the task's end, if a new run would begin with too large a value."""
         if self._why_stays():
             self._stays, self._sealing = True, False
             self._over = asyncio.get_running_loop().create_future()
@@ -622,7 +623,7 @@ class SkillWorkflow(TaskHandlers):
         raise ApplicationError(self._now.reason, result, type=self._failed_as(), non_retryable=True)
 
 
-_FAILURES = (SkillError, InputRejected, PayloadTooLarge)
+FAILURES = (SkillError, InputRejected, PayloadTooLarge)
 """Exceptions that fail a task's workflow, beside the SDK's own; any other fails the workflow task."""
 
 _TO_CURRENT = workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE
@@ -645,10 +646,10 @@ def _is_part(want: Want) -> TypeGuard[Perform]:
     return type(want) is Perform and type(want.command) is CallSkill
 
 
-def _own(reason: str) -> str:
-    """The reason of a request to cancel without what the SDK puts before it: who asked, by the id of a run.
+def _without_sdk_words(reason: str) -> str:
+    """The reason why a task cancels its part, without the SDK's words before it, which name the id of a run.
 
-    Only a task's own words to its parts, so that requests that histories hold already are read as they were.
+    Any other reason stays as it is, so that recorded requests are read as they were.
     """
     _, _, said = reason.partition(" with reason: ")
     return said if said.endswith(NOT_NEEDED) else reason
@@ -659,89 +660,9 @@ def _for_people(task: Snapshot) -> tuple[tuple[Wait, ...], tuple[Unresolved, ...
 
 
 async def _request_cancel() -> None:
-    """Have the workflow canceled from outside, unless it was: only then does Temporal let it end as Canceled."""
+    """Request this workflow's own cancellation, unless it was requested: only then may it end as Canceled."""
     info = workflow.info()
     if workflow.cancellation_reason() is None:
-        with contextlib.suppress(asyncio.CancelledError):  # the request comes round
+        with contextlib.suppress(asyncio.CancelledError):  # raised when the request arrives
             await workflow.get_external_workflow_handle(info.workflow_id, run_id=info.run_id).cancel()
             await asyncio.Future()
-
-
-def workflow_for(
-    author: Any, *, name: str | None = None, alias: str | None = None, recovery: str | Profile | None = None
-) -> type[SkillWorkflow]:
-    """The Temporal workflow of a skill: `RefundWorkflow = workflow_for(Refund)`, as a module's attribute.
-
-    Args:
-        author: The skill's class or table.
-        name: The attribute's name; None takes the class's or the table's id with `Workflow` behind.
-        alias: A former id of the skill: tasks that were started under it go on. Make one workflow for each, beside
-            the one without.
-        recovery: How soon a worker that is lost in one of the skill's effects is noticed, and how often the effect is
-            dispatched again: `"default"`, `"fast-recovery"`, or a `Profile`. None leaves it to the worker's setting.
-
-    Raises:
-        DefinitionError: The skill is written wrongly, stands in `__main__`, which workers cannot import, or `recovery`
-            names no profile.
-    """
-    skill = skill_of(author)
-    id = skill_id(skill)
-    module = str(sys._getframe(1).f_globals.get("__name__", ""))
-    if module == "__main__":
-        raise DefinitionError(
-            id, ["its workflow is made in `__main__`; put the skill in a module that can be imported"]
-        )
-    return _made(name or workflow_name(author), module, skill, alias or id, of_skill(id, recovery))
-
-
-def workflow_name(author: Any) -> str:
-    """The name that `workflow_for` gives a skill's workflow where it is told none."""
-    if isinstance(author, type):
-        return f"{author.__name__}Workflow"
-    return "".join(part.title() for part in snake(skill_id(skill_of(author))).split("_")) + "Workflow"
-
-
-def _made(cls_name: str, module: str, skill: Skill, type_name: str, recovery: Profile | None) -> type[SkillWorkflow]:
-    # Temporal wants `__init__` and `run` defined on the class itself, under its own name and module.
-    def __init__(self: SkillWorkflow, *inputs: Any) -> None:
-        SkillWorkflow.__init__(self, *inputs)
-
-    async def run(self: SkillWorkflow, *inputs: Any) -> TaskResult:
-        return await self._run()
-
-    for function in (__init__, run):
-        function.__qualname__ = f"{cls_name}.{function.__name__}"
-        function.__module__ = module
-        # Real types: with postponed annotations Temporal would look the names up in the skill's module.
-        function.__annotations__ = {"inputs": Any, "return": TaskResult if function is run else None}
-    fields = {
-        "__init__": workflow.init(__init__),
-        "run": workflow.run(run),
-        "__module__": module,
-        "skill": skill,
-        "type_name": type_name,
-        "recovery": recovery,
-    }
-    made = type(cls_name, (SkillWorkflow,), {**fields, "__doc__": skill.options.card.description})
-    return _defined(made, type_name)
-
-
-DEFINITION = "__temporal_workflow_definition"  # where the SDK keeps what `workflow.defn` found in a class
-_KNOWN_FIELDS = ("name", "cls", "run_fn")
-
-
-def _defined(made: type[SkillWorkflow], type_name: str) -> type[SkillWorkflow]:
-    # `workflow.defn` looks through all members of a class and of its bases. Here they are always the same, and the
-    # sandbox makes a skill's class anew for every task, so it looks once.
-    found = _first_found.get(DEFINITION)
-    if found is None or not all(hasattr(found, name) for name in _KNOWN_FIELDS):
-        made = workflow.defn(name=type_name, failure_exception_types=_FAILURES)(made)
-        _first_found[DEFINITION] = getattr(made, DEFINITION, None)
-        return made
-    definition = replace(found, name=type_name, cls=made, run_fn=vars(made)["run"])
-    for defined in (made, definition.run_fn):
-        setattr(defined, DEFINITION, definition)
-    return made
-
-
-_first_found: dict[str, Any] = {}
