@@ -177,7 +177,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.cli.verbs.processes.serve", "_grpc"): "gRPC's libraries are an extra of their own, and take long to load",
     ("refold.cli.verbs.processes.serve", "_settings"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.ledger", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",
-    ("refold.cli.verbs.ledger", "_make_others"): "SQLAlchemy is loaded only by the verbs about receipts",
+    ("refold.cli.verbs.ledger", "_make_other_tables"): "SQLAlchemy is loaded only by the verbs about receipts",
     ("refold.evals.evaluate", "_named"): "the models' libraries are loaded only where models are asked anew",
     ("refold.evals.evaluate", "_reading"): "effects are loaded only where read-only tools are called",
     ("refold.cli.verbs.records", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",

@@ -96,7 +96,7 @@ def method(
 def method_that_yields(
     serve: Callable[Concatenate[S, P], AsyncGenerator[R, None]],
 ) -> Callable[Concatenate[S, P], AsyncGenerator[R, None]]:
-    """As `answered`, for a method that yields events."""
+    """As `method`, for a method that yields events."""
 
     @functools.wraps(serve)
     async def served(self: S, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[R, None]:

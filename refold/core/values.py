@@ -103,9 +103,10 @@ def _unchecked(cls: type[V], values: dict[str, Any], names: set[str]) -> V:
 
 @cache
 def _defaults(cls: type[BaseModel]) -> tuple[dict[str, Any], list[tuple[str, Callable[[], Any]]], set[str]]:
-    """Every field in its place, so that equal values are equal as JSON text too; how to make the others; their names.
+    """The fields of a class: their defaults in order, the makers of defaults that are made for each value, their names.
 
-    One set of names for all values, which are frozen: one for each would be a third of what a waiting task takes.
+    In order, so that equal values are equal as JSON text, too. All values of a class share the one set of names, as
+    they are frozen: a set for each value would be a third of a waiting task's memory.
     """
     fields = cls.__pydantic_fields__
     factories = [(name, field.default_factory) for name, field in fields.items() if field.default_factory is not None]

@@ -267,7 +267,7 @@ class Resources:
         """The memory of a call's owner, for the current activity."""
         info = activity.info()
         own_key = command.key is not None and command.key_scope == "owner"
-        # None is sent as nothing. Where the task sends the owner for such a command, nothing means that it has none.
+        # An owner of None is left out of the arguments. Tasks send the owner with these commands, so here it has none.
         told = owner is not None or own_key or command.name in MEMORY_TOOLS
         scope = scope_of(info.namespace, owner or "") if told else None
         id = info.activity_id

@@ -423,10 +423,10 @@ class FakeEngine:
             yield task.asked_by
             task = self._tasks[task.asked_by]
 
-    def _line(self, task: _Task) -> str:
-        """Whose events this task's are, where loops are looked for: its own, or those of the part that it is below.
+    def _counted_as(self, task: _Task) -> str:
+        """The task under which this one's events are counted, to find loops: itself, or the part that it is below.
 
-        A task may have many parts. Parts that go on calling parts are a loop.
+        So a task may have many parts, and parts that call parts without end are found.
         """
         return [task.now.task_id, *self._above(task)][-2:][0]
 
@@ -561,7 +561,7 @@ class FakeEngine:
         """
         done = Counter[str]()
         while (task := await self._one()) is not None:
-            line = self._line(task)
+            line = self._counted_as(task)
             done[line] += 1
             if done[line] > self.limit:
                 raise ScriptError(f"{self.limit} events of task {line!r} without the clock moving, and no end{_MORE}")
@@ -579,7 +579,7 @@ class FakeEngine:
         rung = Counter[str]()
         await self.settle()
         while self.worker:
-            timers = ((at, self._line(task)) for task in self._tasks.values() for at in _due(task))
+            timers = ((at, self._counted_as(task)) for task in self._tasks.values() for at in _due(task))
             due, line = min(timers, default=(None, ""))
             if due is None or (until is not None and due > until):
                 break

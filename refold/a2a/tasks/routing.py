@@ -28,9 +28,8 @@ SKILL = "skill"
 """The key in a request's or message's metadata that names the skill."""
 
 ROUTER = "(router)"
-"""The owner of the router's tasks, before the caller's name. Each caller has an own one, so that what counts by owner,
-whose work comes first and what a day may cost, does not count one caller's messages as another's; and no caller sees
-tasks there that it did not start."""
+"""How the owner of the router's tasks begins; the caller's name follows. So each caller's messages count by themselves,
+in the order of work and in the budget of a day, and no caller sees another caller's tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

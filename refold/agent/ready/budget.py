@@ -246,7 +246,7 @@ class _OfPart(Budget):
 
 
 def with_given(middleware: Sequence[Any]) -> tuple[Any, ...]:
-    """An agent's middleware with what keeps the budget that another task has given: one of its own, or one more."""
+    """An agent's middleware, with one more that keeps another task's budget unless a `Budget` of its own does."""
     keeps = any(
         isinstance(one, Budget) and one.per == "task" and {"model", "tool"} <= {*one.steps} for one in middleware
     )
@@ -274,7 +274,7 @@ def _limited(turn: ModelTurn, limits: Mapping[str, float]) -> ModelTurn:
 
 
 def _unadmitted(error: CommandError, mine: Mapping[str, float]) -> _Over | None:
-    """The limit of this budget for which a worker has not made the call; None if it failed for another reason."""
+    """The limit for which a worker did not make the call, if it is this budget's; None if the call failed otherwise."""
     found = error.failure.details
     if error.failure.type != OWNER_DAY_SPENT or not isinstance(found, dict):
         return None

@@ -141,12 +141,12 @@ class Guardrail(Simple):
         return replace_reply(result, self._instead(blocked))
 
     def judged(self, text: str) -> Block | None:
-        """The verdict on a text, of a function of the text alone; None where it is to be awaited, as the task does.
+        """The verdict of an `evaluate` that takes the text alone; None if it must be awaited, which only the task does.
 
         Raises:
             SkillError: `evaluate` answered something else than a verdict.
         """
-        # mypy does not know that it takes no turn: nobody asks for such a verdict of a function that does.
+        # mypy does not know that `evaluate` takes no turn here: `in_worker` is only used for such a function.
         verdict: Any = self.evaluate(text) if text else None  # type: ignore[call-arg]
         if inspect.isawaitable(verdict) and self.by == "whole":
             if inspect.iscoroutine(verdict):
@@ -155,7 +155,7 @@ class Guardrail(Simple):
         return self._read(verdict)
 
     async def _withhold_unsaid(self, turn: ModelTurn) -> None:
-        """Judge what was answered without the model too: the model reads it with this call."""
+        """Judge messages that were answered without the model, too: the model reads them with this call."""
         state = turn.state
         for place, one in enumerate(state.unsaid):
             new = not isinstance(one, Reply) and one != withheld(one)

@@ -81,7 +81,7 @@ class Cache(Simple):
         # An equal call that comes meanwhile waits, and makes the call itself if this one fails.
         async with self._calls.setdefault(key, asyncio.Lock()):
             if key in self._shared:
-                return deepcopy(self._shared[key])  # who is given it may change it
+                return deepcopy(self._shared[key])  # a copy, which its receiver may change
             result = await proceed(turn)
             _keep(self._shared, key, deepcopy(_unpaid(result) if name is None else result), self.size)
             return result
@@ -89,7 +89,7 @@ class Cache(Simple):
 
 _UNTOLD = {"__all__": {"usage", "model"}}
 _NOT_SENT: Any = {"id": True, "prior": _UNTOLD, "say": _UNTOLD}
-"""Of a command, what neither tool nor model is sent: its id in the task; the model and the usage of earlier replies."""
+"""Fields of a command that are not sent to a tool or model: its id, and the model and usage of earlier replies."""
 
 
 def _as_offered(name: str) -> str:
@@ -98,7 +98,7 @@ def _as_offered(name: str) -> str:
 
 
 def _unpaid(answer: Any) -> Any:
-    """A model's answer as one that no model was asked for."""
+    """A model's answer without model and usage, so that an answer from the cache costs nothing."""
     usage = Usage(requests=0) if isinstance(answer, Reply) else None
     return answer.model_copy(update={"model": "", "usage": usage}) if isinstance(answer, Value) else answer
 
@@ -155,6 +155,6 @@ class Window(Simple):
 def _first_shown(said: list[Said], turns: int) -> int:
     """The newest turn to begin at so that enough turns remain: a tool's result is never shown without its call."""
     answered = [0, *(place for place, one in enumerate(said, 1) if isinstance(one, Reply))]
-    # What is said beside the results of tools does not begin a turn: the question that they are for would be hidden.
+    # A message beside the results of tools begins no turn: the question that the results answer would be hidden.
     begins = [place for place in answered if len(said) - place >= turns and isinstance(said[place], UserSaid)]
     return begins[-1] if begins else 0

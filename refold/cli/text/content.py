@@ -66,14 +66,14 @@ def _read() -> str:
 
 
 def _text(what: str, text: str) -> str:
-    """The text, if it is one and says something: a variable of a shell that is not set is an empty one."""
+    """The text, checked. An empty one is refused: it may come from a shell variable that is not set."""
     if not text.strip():
         raise CallError(f"there is nothing to send: {what} is empty; --data '\"\"' sends an empty string on purpose")
     return _whole(what, text)
 
 
 def _whole(what: str, text: str) -> str:
-    """The text, if it is one: bytes that are no UTF-8 arrive as halves of surrogate pairs."""
+    """The text, checked. Bytes that are no UTF-8 are refused: Python passes them on as halves of surrogate pairs."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -124,7 +124,7 @@ def _store() -> Store:
 
 
 def _make_others(store: Store) -> None:
-    """Make what is made when it is first used, for roles that may not."""
+    """Make the tables that workers make on first use, since a worker's role may not be allowed to; and an index."""
     from refold.effects.ledger.receipts import LedgerUnavailable
     from refold.effects.ledger.refused_table import RefusedTable
     from refold.effects.ledger.spending import Spending

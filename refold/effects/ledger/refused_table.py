@@ -124,7 +124,7 @@ class RefusedTable:
         self.store.close()
 
     def make(self) -> None:
-        """Make the table, for roles that may not.
+        """Make the table, since a worker's role may not be allowed to.
 
         Raises:
             LedgerUnavailable: It cannot be made.

@@ -91,7 +91,7 @@ class Spending:
         return self.store.within(write)
 
     def make(self) -> None:
-        """Make the table, for roles that may not.
+        """Make the table, since a worker's role may not be allowed to.
 
         Raises:
             LedgerUnavailable: It cannot be made.

@@ -1,9 +1,8 @@
 """The scripted models: no network, no key, the same answer to the same question, for demos, tests and first steps.
 
 `scripted:demo` has answers for the skills that come with refold, says yes to a question that asks it to begin with yes
-or no, and echoes any other question; `scripted:slow` gives
-the same answers, each in a few seconds. An answer depends on the call's input alone, so any worker may take the next
-call.
+or no, and echoes any other question; `scripted:slow` gives the same answers, each in a few seconds. An answer depends
+on the call's input alone, so any worker may take the next call.
 
 A scripted model calls tools by a script (see `script`), or if the user's message names an offered tool:
 `weather "Oslo"` calls the tool `weather` with the strings and numbers of the message, in the order of the tool's

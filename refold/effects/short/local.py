@@ -63,8 +63,8 @@ class Novelty:
     """What is known of whether earlier attempts of the workflow task have performed an effect.
 
     Attributes:
-        surely: None of them can have asked for it, so that no record of it is looked for.
-        found: It was performed here, and recorded before anybody else had: none of them got any further.
+        surely: No earlier attempt can have asked for the effect, so no record of it is looked for.
+        found: This worker performed the effect and was the first to record it, so no earlier attempt had the outcome.
     """
 
     surely: bool = False
@@ -72,7 +72,7 @@ class Novelty:
 
 
 NOVELTY: ContextVar[Novelty | None] = ContextVar("refold_novelty", default=None)
-"""Of the effect that is performed here; None where nobody knows or asks."""
+"""The novelty of the effect that runs in this context; None where it is not known, or not asked for."""
 
 
 @dataclass(eq=False, slots=True)
@@ -81,9 +81,9 @@ class _Running:
 
     Attributes:
         work: Performs and records it.
-        over: Done where it needs an answer of the task, which must be reachable for that.
-        watch: Cancels it where the task does not want it any more, and no activity waits for it that would be told so;
-            None while its first activity waits.
+        over: Done once the effect needs an answer from the task, which can only answer after its workflow task.
+        watch: Cancels the effect if the task does not want it any more, while no activity waits for it that Temporal
+            would cancel; None while its first activity waits.
         why: Why it is canceled, if it is.
         awaited_by: How many activities wait for it.
     """
@@ -95,12 +95,12 @@ class _Running:
     awaited_by: int = 0
 
     def needs_task(self) -> None:
-        """It asks the task something."""
+        """Note that the effect asks the task something."""
         if not self.over.done():
             self.over.set_result(None)
 
     def outlasts(self) -> None:
-        """The activity that began it ends before it does."""
+        """Note that the activity which began the effect ends before the effect does."""
         if self.watch is None:
             self.watch = asyncio.create_task(_while_wanted(self))
 

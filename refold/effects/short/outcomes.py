@@ -1,4 +1,4 @@
-"""The record of what a local activity brought, so that a workflow task that runs again hears the same.
+"""The record of what a local activity brought, so that a workflow task that runs again gets the same.
 
 | the record | what a local activity does                                   |
 | ---------- | ------------------------------------------------------------ |

@@ -116,7 +116,7 @@ class JournalReader:
         if result is not None:
             task = result.task
             return Newest((), task.seq, task.lifecycle, task.status, writes=False, over=True)
-        # Ended over its head: its history is all that is left.
+        # Temporal ended it from outside, so that it left no result but its history.
         page = await self.page(description.run_id, after)
         lifecycle, ending = search.as_shown(description)
         return Newest(page.entries, page.last, lifecycle, derive_status(lifecycle, ending), writes=False, over=True)
@@ -128,7 +128,7 @@ class JournalReader:
             async for entry in self._stretches((*result.earlier, _last_run(description, result)), after):
                 yield entry
             return
-        while True:  # ended over its head: only its history is left
+        while True:  # Temporal ended it from outside: only its history is left
             page = await self.page(description.run_id, after)
             async for entry in self._of(page, after):
                 yield entry

@@ -36,7 +36,7 @@ STARTS_AT_ONCE = 32
 _ONCE = WorkflowIDReusePolicy.REJECT_DUPLICATE
 
 FIRST_LOOKS_AT_ONCE = 128
-"""How many new tasks are looked at at a time; each look takes seconds where no worker answers."""
+"""How many new tasks are read together; each look takes seconds where no worker answers."""
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, asyncio.Semaphore]] = WeakKeyDictionary()
 LOOK_S = 0.5

@@ -205,7 +205,7 @@ def _signed(task_id: str, decision: DecisionMade) -> Verdict:
 
 
 _SAID = {"decide": "decision", "resolve": "resolution", "seal": "request to seal it"}
-"""What people call an update that its name does not tell."""
+"""The words for an update, where they are not its name."""
 
 
 def _raise_refusal(task_id: str, name: str, error: WorkflowUpdateFailedError) -> NoReturn:

@@ -38,7 +38,7 @@ async def look(connection: Connection, task_id: str) -> TaskView:
 
 
 async def _with_silent_queues(connection: Connection, view: TaskView) -> TaskView:
-    """A task as its worker tells it, and why it stands still where nobody serves the queue of an effect."""
+    """A task as its worker sees it, with a note if effects wait since no worker polls their own task queue."""
     try:
         why = await why_effects_wait(connection.client, view)
     except RPCError:

@@ -90,10 +90,11 @@ class ReceiptsOfTask(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class _Ended:
-    """An ended task that can be purged, and what belongs to it; a part is purged for the task that it is `of`.
+    """An ended task that can be purged, and what belongs to it.
 
     Attributes:
-        recovers: The task that it goes on for, where that one is still there; else empty.
+        of: The task for which it is purged: the task itself, or the one that it is a part of.
+        recovers: The task that this one recovers, if that one is still there; else empty.
     """
 
     task_id: str
@@ -284,7 +285,7 @@ class Purge:
         return Left(what=f"task {task_id}", where=self.server, why=why)
 
     def _leads(self, one: _Ended, going: set[str]) -> list[Left]:
-        """What stays since the way from a failed task to those that go on for it leads through this one."""
+        """This task, if it must stay: without it, the failed task that it recovers could be recovered once more."""
         if not one.recovers or one.recovers in going:
             return []
         why = f"it goes on for {one.recovers!r}, which could be recovered once more without it; purge that one, too"
@@ -324,7 +325,7 @@ class Purge:
         return counts
 
     async def _goes_on(self, task_id: str, purged: set[str]) -> str:
-        """The task that stays and goes on for this one, or for a task that went on for it; empty if there is none."""
+        """A task that is not purged and recovers this one, directly or through purged tasks; empty if there is none."""
         for other in await lineage.offspring(self.connection, task_id):
             if other.how == "recovered":
                 stays = await self._goes_on(other.task_id, purged) if other.task_id in purged else other.task_id

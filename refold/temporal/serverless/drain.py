@@ -1,7 +1,6 @@
 """A worker that ends when its task queue is empty: nothing runs here, and the server has nothing to give.
 
-What waits for a person, a time or a call of somebody's is not in the queue: it is left to whichever worker is started
-next.
+A task that waits for a person, a timer or a callback is not in the queue: the next worker goes on with it.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from refold.seen.logs import logger
 from refold.temporal.client.search import quoted
 
 QUIET_S = 2.0
-"""For how long, in seconds, nothing may have been done and nothing be left before the queue counts as empty. A step
-that follows another comes within milliseconds, unless its task's history is long."""
+"""How long, in seconds, the worker must be idle and the queue empty before the worker ends. A task's next step comes
+within milliseconds, unless its history is long."""
 
 STUCK_S = 60.0
-"""For how long, in seconds, a worker waits for what is left in the queue while it is given nothing of it; so also for a
-server that does not tell."""
+"""How long, in seconds, a worker waits while the queue is not empty and the server gives it nothing, or while the
+server does not say what is in the queue."""
 
 LOOK_S = 0.1
 LEAST_QUIET_S = 0.1

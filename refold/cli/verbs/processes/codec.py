@@ -93,7 +93,7 @@ def app_of(remote: RemoteCodec, security: Security, url: str = "") -> Starlette:
     from refold.web.codec_server import codec_app
 
     async def ping() -> None:
-        """It needs no other service."""
+        """Always ready: a codec server needs no other service."""
 
     return codec_app(remote, OPERATIONS, guards(security, ping, url=url))
 

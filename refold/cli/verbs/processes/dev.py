@@ -39,7 +39,7 @@ PORT, UI_PORT = 7233, 8233
 """The ports of Temporal's own development server, where `refold` looks for a server without a setting."""
 
 _TOLD = {"a2a": "url", "card": "card", "page": "page"}
-"""What `refold dev --json` says of the gateway, and by which name the gateway says it."""
+"""The addresses of the gateway that `refold dev --json` prints: their names there, and in the gateway's own output."""
 
 MoreModules = Annotated[list[str] | None, typer.Option("--modules", help="As MODULE; repeatable.", show_default=False)]
 Db = Annotated[
