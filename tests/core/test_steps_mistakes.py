@@ -49,6 +49,21 @@ async def gathers_a_coroutine(ctx: Ctx) -> Transition:
     return ctx.complete()
 
 
+async def gathers_a_list(ctx: Ctx) -> Transition:
+    await ctx.gather([ctx.tool("t")])  # type: ignore[call-overload]
+    return ctx.complete()
+
+
+async def races_all(ctx: Ctx) -> Transition:
+    await ctx.first(ctx.sleep(one) for one in (1, 2))  # type: ignore[call-overload]
+    return ctx.complete()
+
+
+async def runs_a_list(ctx: Ctx) -> Transition:
+    await ctx.parallel([])  # type: ignore[arg-type]
+    return ctx.complete()
+
+
 def returns_a_state(ctx: Ctx) -> Transition:
     return Transition.complete(Order(item="x"))
 
@@ -103,6 +118,15 @@ async def sends_what_is_no_data(ctx: Ctx) -> Transition:
         (yields_to_the_loop, "step 'begin' awaited None; a step awaits calls of ctx only"),
         (awaits_a_transition, "a transition is returned, not awaited: write `return ctx.goto(...)`, without `await`"),
         (gathers_a_coroutine, "gather takes calls of ctx, not <coroutine object returns_nothing"),
+        (
+            gathers_a_list,
+            "gather takes calls of ctx, not [<refold.core.steps.calls.Call object>]; write ctx.gather(*...)",
+        ),
+        (
+            races_all,
+            "first takes calls of ctx, not <generator object races_all.<locals>.<genexpr>>; write ctx.first(*...)",
+        ),
+        (runs_a_list, "parallel takes coroutines, not []; write ctx.parallel(*...)"),
         (returns_a_state, "step 'begin' returned a transition with a state, Order("),
         (leads_nowhere, "step 'begin' returned a transition that leads nowhere; go on with `ctx.goto(...)`"),
         (asks_twice, "step 'begin' asks two questions as it ends; ask them with `ctx.gather(ctx.ask...)`"),

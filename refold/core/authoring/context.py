@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, Unpack, cast, overload
@@ -396,7 +396,8 @@ class Ctx:
         """
         for run in runs:
             if not inspect.iscoroutine(run):
-                raise SkillError(f"parallel takes coroutines, not {run!r}; give calls of ctx to gather")
+                way_out = _starred("parallel", run) or "give calls of ctx to gather"
+                raise SkillError(f"parallel takes coroutines, not {run!r}; {way_out}")
         if limit is not None and limit < 1:
             raise SkillError(f"limit={limit!r} would let nothing go on; give a positive number, or None")
         together = Parallel(runs, limit)
@@ -479,8 +480,14 @@ def _tell_apart(method: str, calls: Sequence[Any]) -> None:
         if not isinstance(call, Call):
             if inspect.iscoroutine(call):
                 call.close()  # else Python warns of a coroutine that was never awaited
-            raise SkillError(f"{method} takes calls of ctx, not {call!r}; give coroutines of yours to ctx.parallel")
+            way_out = _starred(method, call) or "give coroutines of yours to ctx.parallel"
+            raise SkillError(f"{method} takes calls of ctx, not {call!r}; {way_out}")
     name_apart(calls)
+
+
+def _starred(method: str, given: object) -> str:
+    """The way out where several were given as one argument; else empty."""
+    return f"write ctx.{method}(*...)" if isinstance(given, list | tuple | Generator) else ""
 
 
 def _decoded_as(expect: Any, otherwise: Any) -> Any:
