@@ -251,6 +251,7 @@ class Answers:
 
     Raises:
         DefinitionError: A worker would refuse a tool.
+        TypeError: The answers are no mapping.
     """
 
     def __init__(self, answers: Mapping[str, Any] | None = None, tools: Iterable[Callable[..., Any]] = ()) -> None:
@@ -260,6 +261,11 @@ class Answers:
         given = list(tools)
         self._tools = _as_workers_run([one for one in given if tool_spec(one) is not None])
         self._plain = {one.__name__: one for one in given if tool_spec(one) is None}
+        if not isinstance(answers, Mapping | None):
+            raise TypeError(
+                f"answers= is a {type(answers).__name__}; write a dict, by the id of a command, the name of what it "
+                'calls, or its kind: {"greeting": "Hello!"}'
+            )
         for name, answer in (answers or {}).items():
             if isinstance(answer, list | tuple):
                 self._lists[name], self._left[name] = iter(answer), len(answer)

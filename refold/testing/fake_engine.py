@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from refold.conversation import check_previous, previous_of
-from refold.core.authoring.define import skill_of
+from refold.core.authoring.define import listed, skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id
 from refold.core.chat import Previous
 from refold.core.commands import CallSkill, CallTool, Notify, PartBudget
@@ -191,7 +191,7 @@ class FakeEngine:
         auto: bool = True,
         limit: int = EVENT_LIMIT,
     ) -> None:
-        compiled = [skill_of(skill) for skill in skills]
+        compiled = [skill_of(skill) for skill in listed(skills)]
         self.skills: dict[str, Skill] = {skill_id(skill): skill for skill in compiled}
         self.answers = Answers(answers, tools)
         self.clock = Clock(now)

@@ -23,6 +23,7 @@ from refold import (
     table,
     tool,
 )
+from refold.core.authoring.define import listed
 from tests.core.byhand import ByHand
 
 
@@ -94,6 +95,15 @@ def test_a_class_has_one_style() -> None:
     assert problem(lambda: skill_of(Both)) == "it has both on_event and @step methods; choose one style"
     assert problem(lambda: skill_of(Plain)) == "it has neither on_event nor a @step method"
     assert "neither a class with on_event or @step methods, nor a table" in problem(lambda: skill_of(3))
+
+
+def test_one_skill_or_a_text_is_no_list_of_skills() -> None:
+    """
+    One is told how to write the list; a text would be taken for its letters.
+    """
+    assert problem(lambda: listed(Reducer)) == "it is given alone, where a list of skills is expected: write [Reducer]"
+    assert problem(lambda: listed("hello")).startswith("it is a text, not a list of skills: import the skill")
+    assert list(listed([Reducer])) == [Reducer]
 
 
 class WithPlain(BaseModel):

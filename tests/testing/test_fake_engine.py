@@ -12,6 +12,7 @@ from refold import (
     CommandFailed,
     Content,
     Ctx,
+    DefinitionError,
     Event,
     GatePolicy,
     InputRejected,
@@ -1141,3 +1142,13 @@ async def test_a_cancel_without_a_reason_has_one() -> None:
     await engine.start("naps", Content.from_data({"seconds": 1}), task_id="T")
 
     assert (await engine.cancel("T")).reason == "canceled on request"
+
+
+def test_one_skill_or_answers_that_are_no_mapping_are_refused() -> None:
+    """
+    With what to write instead.
+    """
+    with pytest.raises(DefinitionError, match=r"write \[Naps\]"):
+        FakeEngine(Naps)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"answers= is a list; write a dict"):
+        FakeEngine([Naps], answers=["Hello!"])  # type: ignore[arg-type]

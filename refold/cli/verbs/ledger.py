@@ -39,7 +39,7 @@ def show(call: Call) -> None:
     """Print where the ledger is, and how many receipts it holds. Makes what tables and indexes are missing."""
     store = _store()
     counts = {state.value: count for state, count in store.counts().items()}
-    _make_others(store)
+    _make_other_tables(store)
     if call.out.json:
         call.out.value({"place": store.place, "receipts": counts})
     else:
@@ -123,7 +123,7 @@ def _store() -> Store:
     return store_from_env()
 
 
-def _make_others(store: Store) -> None:
+def _make_other_tables(store: Store) -> None:
     """Make the tables that workers make on first use, since a worker's role may not be allowed to; and an index."""
     from refold.effects.ledger.receipts import LedgerUnavailable
     from refold.effects.ledger.refused_table import RefusedTable

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, Unpack, cast
 
 from refold.core.authoring.reducer import compile_reducer
 from refold.core.authoring.skill import Options, Skill, SkillOptions, options_for
-from refold.core.errors import DefinitionError
+from refold.core.errors import DefinitionError, brief
 from refold.core.steps.table import compile_steps, steps_of
 
 C = TypeVar("C", bound=type)
@@ -47,7 +47,22 @@ def skill_of(author: Any) -> Skill:
         return compiled or _compile(options_for(author), author)
     if callable(getattr(author, "on", None)) and hasattr(author, "options"):
         return cast("Skill", author)
-    raise DefinitionError(repr(author), ["it is neither a class with on_event or @step methods, nor a table"])
+    named = author if isinstance(author, str) else repr(author)
+    raise DefinitionError(named, ["it is neither a class with on_event or @step methods, nor a table"])
+
+
+def listed(skills: Any) -> Iterable[Any]:
+    """Skills that are given as a list, as they are.
+
+    Raises:
+        DefinitionError: It is one skill, or a text, in place of a list.
+    """
+    if isinstance(skills, Iterable) and not isinstance(skills, str | type):
+        return skills
+    if isinstance(skills, str):
+        raise DefinitionError(skills, ["it is a text, not a list of skills: import the skill, and write [TheSkill]"])
+    named = getattr(skills, "__name__", None) or brief(skills)
+    raise DefinitionError(named, [f"it is given alone, where a list of skills is expected: write [{named}]"])
 
 
 def _compile(options: Options, cls: type) -> Skill:

@@ -14,7 +14,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from refold.core.authoring.define import skill_of
+from refold.core.authoring.define import listed, skill_of
 from refold.core.authoring.reducer import ReducerSkill
 from refold.core.authoring.skill import skill_id
 from refold.core.errors import DefinitionError
@@ -75,7 +75,7 @@ def served(authors: Sequence[Any]) -> tuple[list[type[SkillWorkflow]], list[Refu
     """The workflow classes of skills, tables, workflow classes or modules, and the reasons to refuse some of them."""
     found: dict[str, type[SkillWorkflow]] = {}
     refusals: list[Refusal] = []
-    for author in authors:
+    for author in listed(authors):
         for cls in _classes(author):
             other = found.setdefault(cls.type_name, cls)
             if other is not cls:
