@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from refold.core.lifecycle import TaskEvent, TaskState
+from refold.sql.sqlite import write_ahead
 from refold.task_lifecycle import StateTransition, Stored, refuse_stale
 
 BUSY_S = 5.0
@@ -52,7 +52,7 @@ class SqlitePersistence:
         self.path = Path(path)
         self._clock = clock or _now
         with closing(self._connect()) as db:
-            _write_ahead(db)
+            write_ahead(db)
             db.executescript(_SCHEMA)
 
     def now(self) -> datetime:
@@ -146,20 +146,6 @@ class SqlitePersistence:
                 db.execute("ROLLBACK")
                 raise
             db.execute("COMMIT")
-
-
-def _write_ahead(db: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log; repeated, since SQLite fails at once while another process does the same."""
-    deadline = time.monotonic() + BUSY_S
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
-        else:
-            return
 
 
 def _now() -> datetime:

@@ -65,7 +65,7 @@ MAY_IMPORT = {
     "junit": set(),
     "formats": {"engine"},
     "task_lifecycle": {"engine", "core"},
-    "task_store": {"task_lifecycle", "core"},
+    "task_store": {"task_lifecycle", "sql", "core"},
     "effects": {
         *("effects", "callbacks", "middleware", "conversation", "cost", "engine", "seen", "sql", "webhooks", "core"),
     },

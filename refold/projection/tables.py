@@ -44,6 +44,7 @@ from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TaskState
 from refold.projection.rows import TaskRow, Transition, after
 from refold.sql import postgres
+from refold.sql.sqlite import write_ahead
 
 T = TypeVar("T")
 _LOCK = 0x70726F6A  # any number that nobody else locks: "proj"
@@ -344,7 +345,7 @@ class Projection:
 def _settings(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None  # the transaction is begun by hand, with its lock
     connection.execute("PRAGMA busy_timeout=10000")
-    connection.execute("PRAGMA journal_mode=WAL")
+    write_ahead(connection)
 
 
 def _put(connection: Connection, table: Table, task_id: str, number: int) -> None:

@@ -1,1 +1,1 @@
-"""SQL databases that refold writes to itself: the receipt ledger's, and a projection's."""
+"""SQL databases that refold writes to itself: the ledger's, a projection's, and that of a lifecycle on its own."""

@@ -58,6 +58,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from refold.core.errors import DefinitionError
 from refold.effects.ledger.receipts import LedgerUnavailable, Receipt, ReceiptState
 from refold.sql import postgres
+from refold.sql.sqlite import write_ahead
 
 T = TypeVar("T")
 
@@ -65,7 +66,6 @@ ENV = "REFOLD_LEDGER"
 VERSION = 3
 PRUNED_AT_ONCE = 1000
 BUSY_S = 5.0
-BUSY_STEP_S = 0.005  # SQLite's own first steps are as short
 """How long a write waits for another process's write, in seconds, before it fails with `LedgerUnavailable`."""
 
 NO_SUCH_TABLE = "42P01"
@@ -653,24 +653,10 @@ def _sqlite(file: Path) -> Engine:
 
     @event.listens_for(engine, "connect")
     def connected(connection: sqlite3.Connection, _record: object) -> None:
-        _write_ahead(connection)
+        write_ahead(connection)
         connection.execute("PRAGMA synchronous=FULL")
 
     return engine
-
-
-def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log; retried, since SQLite fails at once while another process switches the file."""
-    deadline = time.monotonic() + BUSY_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(BUSY_STEP_S)
-        else:
-            return
 
 
 def _postgres(url: URL) -> Engine:
