@@ -22,41 +22,41 @@ from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from sqlalchemy import (
-    ClauseElement,
-    Column,
     Connection,
-    Dialect,
     Engine,
-    Float,
-    Index,
-    Insert,
-    Integer,
-    MetaData,
     PoolProxiedConnection,
-    String,
-    Table,
-    Text,
-    and_,
-    bindparam,
     create_engine,
     delete,
     event,
     func,
     insert,
     inspect,
-    literal_column,
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from refold.core.errors import DefinitionError
 from refold.effects.ledger.receipts import LedgerUnavailable, Receipt, ReceiptState
+from refold.effects.ledger.statements import (
+    BY_AGE,
+    BY_TASK,
+    CHANGE,
+    CLOCK,
+    NAMES,
+    PRUNE,
+    PRUNED_AT_ONCE,
+    READ,
+    RECEIPTS,
+    SCHEMA,
+    SEEN,
+    Statement,
+    adding,
+    keeping,
+)
 from refold.sql import postgres
 from refold.sql.sqlite import write_ahead
 
@@ -64,7 +64,6 @@ T = TypeVar("T")
 
 ENV = "REFOLD_LEDGER"
 VERSION = 3
-PRUNED_AT_ONCE = 1000
 BUSY_S = 5.0
 """How long a write waits for another process's write, in seconds, before it fails with `LedgerUnavailable`."""
 
@@ -74,66 +73,12 @@ NO_SUCH_TABLE = "42P01"
 _MAKING = threading.Lock()
 """Held while a file is made, so that nothing else of this process has opened it before it is closed again."""
 
-_METADATA = MetaData()
-
-RECEIPTS = Table(
-    "refold_receipts",
-    _METADATA,
-    Column("key", String(64), primary_key=True),
-    Column("tool", Text, nullable=False),
-    Column("fingerprint", String(64), nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("fence", Integer, nullable=False),
-    Column("lease_until", Float(53), nullable=False),
-    Column("holder", Text, nullable=False),
-    Column("result", Text),
-    Column("why", Text, nullable=False),
-    Column("task_id", Text, nullable=False),
-    Column("invocation_id", Text, nullable=False),
-    Column("began_at", Float(53), nullable=False),
-    Column("changed_at", Float(53), nullable=False),
-    Column("undone", Integer, nullable=False, server_default="0"),
-    Column("undone_by", Text, nullable=False, server_default=""),
-    sqlite_with_rowid=False,  # one page to write instead of two
-)
-_BY_AGE = Index("refold_receipts_changed_at", RECEIPTS.c.changed_at)
-_BY_TASK = Index("refold_receipts_task_id", RECEIPTS.c.task_id)
-_SCHEMA = Table(
-    "refold_schema",
-    _METADATA,
-    Column("part", String(32), primary_key=True),
-    Column("version", Integer, nullable=False),
-)
 _PART = "ledger"
 _ID = "id:"
 """What the part begins with whose rest is the database's identity."""
 _INSTEAD = "for:"
 """What a part begins with whose rest is the identity of a database whose place this one has taken."""
 _LOCK = 0x7265666F6C64  # any number that nobody else locks: "refold"
-_CLOCK = literal_column("extract(epoch FROM clock_timestamp())::double precision", Float)
-
-_READ = select(RECEIPTS).where(RECEIPTS.c.key == bindparam("of", type_=String))
-_NAMES = [column.name for column in RECEIPTS.c]
-_SEEN = ("state", "fence", "changed_at")
-"""The columns of which every change of a receipt changes one."""
-
-_CHANGE = (
-    update(RECEIPTS)
-    .where(RECEIPTS.c.key == bindparam("of", type_=String))
-    .where(*(RECEIPTS.c[name] == bindparam(f"seen_{name}", type_=RECEIPTS.c[name].type) for name in _SEEN))
-    .returning(RECEIPTS.c.key)
-)
-# Never pruned: what may have happened without a known outcome, and a count of compensations, which is part of the key
-# that the receiver gets.
-_OLD = and_(
-    RECEIPTS.c.changed_at < bindparam("before"),
-    RECEIPTS.c.state.in_([ReceiptState.DONE.value, ReceiptState.RELEASED.value]),
-    RECEIPTS.c.undone == 0,
-)
-_SOME_OLD = select(RECEIPTS.c.key).where(_OLD).limit(PRUNED_AT_ONCE).scalar_subquery()
-# Asked twice: in PostgreSQL a receipt may change between the inner statement and the deletion.
-_PRUNE = delete(RECEIPTS).where(_OLD, RECEIPTS.c.key.in_(_SOME_OLD))
-
 
 _SEALED = "sealed:"
 """What encrypted texts begin with. Hardly another text does, so those from before there was a seal are read as they
@@ -188,11 +133,11 @@ class Store:
         self._make_folder = make_folder
         self._engine = _sqlite(self.file) if self.file else _postgres(url)
         dialect = self._engine.dialect
-        self._read = _Statement(_READ, dialect)
-        self._time = _Statement(select(_CLOCK), dialect)
-        self._add = _Statement(_adding(dialect).on_conflict_do_nothing().returning(RECEIPTS.c.key), dialect, _NAMES)
-        self._change = _Statement(_CHANGE, dialect, [name for name in _NAMES if name != "key"])
-        self._keep = _Statement(*_keeping(dialect, its_clock=self._clock is None))
+        self._read = Statement(READ, dialect)
+        self._time = Statement(select(CLOCK), dialect)
+        self._add = Statement(adding(dialect).on_conflict_do_nothing().returning(RECEIPTS.c.key), dialect, NAMES)
+        self._change = Statement(CHANGE, dialect, [name for name in NAMES if name != "key"])
+        self._keep = Statement(*keeping(dialect, its_clock=self._clock is None))
         # SQLite allows one writer at a time. A writer waits for those of other processes by polling; within a process
         # a lock wakes the next writer at once, and one connection is enough.
         self._turn = threading.Lock() if self.file else None
@@ -246,7 +191,7 @@ class Store:
         Raises:
             LedgerUnavailable: The receipt was not written, or it is not known whether it was.
         """
-        row: dict[str, Any] = {name: getattr(receipt, name) for name in _NAMES}
+        row: dict[str, Any] = {name: getattr(receipt, name) for name in NAMES}
         row |= {"state": receipt.state.value, "result": self.sealed(receipt.result or "")}
         if self._clock is not None:
             row |= {"began_at": self._clock(), "changed_at": self._clock()}
@@ -298,8 +243,8 @@ class Store:
             self._make_once()
             with self._unhurried() as connection:
                 known = inspect(connection).get_indexes(RECEIPTS.name)
-                if not any(one["name"] == _BY_TASK.name for one in known):  # else for the owner alone, there or not
-                    connection.execute(CreateIndex(_BY_TASK, if_not_exists=True))
+                if not any(one["name"] == BY_TASK.name for one in known):  # else for the owner alone, there or not
+                    connection.execute(CreateIndex(BY_TASK, if_not_exists=True))
                     connection.commit()
 
     def stands_for(self, identity: str) -> bool:
@@ -319,16 +264,16 @@ class Store:
 
         def write(connection: Connection) -> None:
             if not self._has(connection, identity):
-                connection.execute(insert(_SCHEMA), {"part": _INSTEAD + identity, "version": VERSION})
+                connection.execute(insert(SCHEMA), {"part": _INSTEAD + identity, "version": VERSION})
 
         self.within(write)
 
     def _has(self, connection: Connection, identity: str) -> bool:
         parts = (_ID + identity, _INSTEAD + identity)
-        return connection.scalar(select(_SCHEMA.c.part).where(_SCHEMA.c.part.in_(parts)).limit(1)) is not None
+        return connection.scalar(select(SCHEMA.c.part).where(SCHEMA.c.part.in_(parts)).limit(1)) is not None
 
     def _identified(self, connection: Connection) -> str:
-        known = select(_SCHEMA.c.part).where(_SCHEMA.c.part.startswith(_ID)).order_by(_SCHEMA.c.part).limit(1)
+        known = select(SCHEMA.c.part).where(SCHEMA.c.part.startswith(_ID)).order_by(SCHEMA.c.part).limit(1)
         found = connection.scalar(known)
         if found is None:
             if not self.file:  # else two workers would both make one
@@ -336,7 +281,7 @@ class Store:
                 found = connection.scalar(known)
             if found is None:
                 found = _ID + uuid4().hex[:24]
-                connection.execute(insert(_SCHEMA), {"part": found, "version": VERSION})
+                connection.execute(insert(SCHEMA), {"part": found, "version": VERSION})
         return str(found).removeprefix(_ID)
 
     def counts(self) -> dict[ReceiptState, int]:
@@ -373,7 +318,7 @@ class Store:
                 now = self.now(connection)
             while True:
                 with self._begun() as connection:
-                    some = connection.execute(_PRUNE, {"before": now - older_than_s}).rowcount
+                    some = connection.execute(PRUNE, {"before": now - older_than_s}).rowcount
                 pruned += some
                 if some < PRUNED_AT_ONCE:
                     return pruned
@@ -392,7 +337,7 @@ class Store:
 
     def now(self, connection: Connection) -> float:
         """The time, in seconds since 1970, by the clock that receipts go by."""
-        return self._clock() if self._clock else float(connection.execute(select(_CLOCK)).scalar_one())
+        return self._clock() if self._clock else float(connection.execute(select(CLOCK)).scalar_one())
 
     def sealed(self, text: str) -> str:
         """A text as the database holds it.
@@ -437,8 +382,7 @@ class Store:
         if not sys.is_finalizing() and hasattr(self, "_kept"):
             self.close()
 
-    # --- transactions: SQLAlchemy compiles each statement once; the driver executes it, since executing by SQLAlchemy
-    # --- would take longer than the disk does
+    # --- transactions
 
     def _found(self, key: str) -> tuple[Receipt | None, float]:
         """The receipt, and the time."""
@@ -449,20 +393,20 @@ class Store:
 
     def _written(self, found: Receipt | None, changed: Receipt) -> bool:
         """Write a receipt, unless the stored one is not `found` any more."""
-        row: dict[str, Any] = {name: getattr(changed, name) for name in _NAMES}
+        row: dict[str, Any] = {name: getattr(changed, name) for name in NAMES}
         row["state"] = changed.state.value
         row |= {name: self.sealed(row[name]) for name in ("result", "why") if row[name]}
         if found is None:
             return self._alone((self._add, row))[0] is not None
-        seen = {f"seen_{name}": getattr(found, name) for name in _SEEN} | {"seen_state": found.state.value}
+        seen = {f"seen_{name}": getattr(found, name) for name in SEEN} | {"seen_state": found.state.value}
         return self._alone((self._change, {**row, **seen, "of": found.key}))[0] is not None
 
     def _receipt(self, row: Sequence[Any]) -> Receipt:
-        values = dict(zip(_NAMES, row, strict=True))
+        values = dict(zip(NAMES, row, strict=True))
         values |= {name: self.opened(values[name]) for name in ("result", "why") if values[name]}
         return Receipt(**{**values, "state": ReceiptState(values["state"])})
 
-    def _alone(self, *asked: tuple[_Statement, Mapping[str, Any]]) -> list[Sequence[Any] | None]:
+    def _alone(self, *asked: tuple[Statement, Mapping[str, Any]]) -> list[Sequence[Any] | None]:
         """The first row of each statement. In a file each is a transaction of its own; in PostgreSQL all are one."""
         self._make_once()
         if self._turn is not None:
@@ -552,9 +496,9 @@ class Store:
         self._made = True
 
     def _version(self, connection: Connection) -> int | None:
-        if not inspect(connection).has_table(_SCHEMA.name):
+        if not inspect(connection).has_table(SCHEMA.name):
             return None
-        found: int | None = connection.scalar(select(_SCHEMA.c.version).where(_SCHEMA.c.part == _PART))
+        found: int | None = connection.scalar(select(SCHEMA.c.version).where(SCHEMA.c.part == _PART))
         if found is not None and found > VERSION:
             said = f"a newer refold has made it (version {found}, known here: {VERSION}); upgrade this worker"
             raise LedgerUnavailable(self.place, said)
@@ -566,19 +510,19 @@ class Store:
         else:
             # Without the lock, two workers that start together would both create the tables, and one would fail.
             connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-        for table in (_SCHEMA, RECEIPTS):
+        for table in (SCHEMA, RECEIPTS):
             connection.execute(CreateTable(table, if_not_exists=True))
         found = self._version(connection)
         if found == 1:
             for name in ("undone", "undone_by"):
                 added = CreateColumn(RECEIPTS.c[name]).compile(dialect=self._engine.dialect)
                 connection.exec_driver_sql(f"ALTER TABLE {RECEIPTS.name} ADD COLUMN {added}")
-        connection.execute(CreateIndex(_BY_AGE, if_not_exists=True))
+        connection.execute(CreateIndex(BY_AGE, if_not_exists=True))
         if found is None:
-            connection.execute(CreateIndex(_BY_TASK, if_not_exists=True))  # of receipts that are there: `make_index`
-            connection.execute(insert(_SCHEMA), {"part": _PART, "version": VERSION})
+            connection.execute(CreateIndex(BY_TASK, if_not_exists=True))  # of receipts that are there: `make_index`
+            connection.execute(insert(SCHEMA), {"part": _PART, "version": VERSION})
         else:
-            connection.execute(update(_SCHEMA).where(_SCHEMA.c.part == _PART), {"version": VERSION})
+            connection.execute(update(SCHEMA).where(SCHEMA.c.part == _PART), {"version": VERSION})
 
     def _make_file(self, file: Path) -> None:
         if self._make_folder:
@@ -607,35 +551,6 @@ def _identity(file: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _adding(dialect: Dialect) -> postgresql.Insert | sqlite.Insert:
-    return postgresql.insert(RECEIPTS) if dialect.name == "postgresql" else sqlite.insert(RECEIPTS)
-
-
-def _keeping(dialect: Dialect, *, its_clock: bool) -> tuple[Insert, Dialect, list[str]]:
-    """A statement that adds a receipt unless its key has one, and returns the one that is there then."""
-    added = _adding(dialect)
-    times = ("began_at", "changed_at") if its_clock else ()
-    if times:
-        added = added.values(dict.fromkeys(times, _CLOCK))
-    unchanged = {"key": RECEIPTS.c.key}  # a statement that does nothing would return nothing
-    kept = added.on_conflict_do_update(index_elements=["key"], set_=unchanged).returning(*RECEIPTS.c)
-    return kept, dialect, [name for name in _NAMES if name not in times]
-
-
-class _Statement:
-    """A compiled statement, executed by the driver."""
-
-    def __init__(self, statement: ClauseElement, dialect: Dialect, sets: list[str] | None = None) -> None:
-        compiled = statement.compile(dialect=dialect, column_keys=sets)
-        assert isinstance(compiled, SQLCompiler)
-        self._sql = compiled.string
-        self._order = compiled.positiontup
-
-    def run(self, cursor: DBAPICursor, values: Mapping[str, Any]) -> DBAPICursor:
-        cursor.execute(self._sql, values if self._order is None else [values[name] for name in self._order])
-        return cursor
 
 
 def _all(cursor: DBAPICursor, *statements: str) -> None:
