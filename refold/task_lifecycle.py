@@ -305,8 +305,7 @@ class TaskLifecycle:
         Raises:
             InputRejected: The value is no JSON data, or another process changed the task meanwhile; nothing changed.
         """
-        kept = _data(f"the checkpoint {key!r}", value)
-        self._commit(replace(self._now, checkpoint={**self._now.checkpoint, key: kept}), None)
+        self._keep(key, _data(f"the checkpoint {key!r}", value))
 
     def get_checkpoint(self, key: str, default: JsonValue = None) -> JsonValue:
         """A copy of the value under a key; `default` if there is none."""
@@ -346,13 +345,17 @@ class TaskLifecycle:
             found = probe(key)
             if found is not None:
                 return self._done(mark, found.result)
-        self.set_checkpoint(mark, {"status": "executing"})
+        self._keep(mark, {"status": "executing"})
         return self._done(mark, effect(key))
 
     def _done(self, mark: str, result: JsonValue) -> JsonValue:
         kept = _data(f"what the effect {mark.removeprefix(_STEP)!r} returned", result)
-        self.set_checkpoint(mark, {"status": "done", "result": kept})
-        return kept
+        self._keep(mark, {"status": "done", "result": kept})
+        fresh: JsonValue = copied(kept)
+        return fresh
+
+    def _keep(self, key: str, data: JsonValue) -> None:
+        self._commit(replace(self._now, checkpoint={**self._now.checkpoint, key: data}), None)
 
     # --- the store
 

@@ -17,9 +17,7 @@ from refold.conversation import MEMORY_TOOLS
 from refold.core.commands import CallTool
 from refold.core.errors import DefinitionError
 from refold.cost import OWNER_DAY
-from refold.effects.attempt import (
-    heartbeats,
-)
+from refold.effects.attempt import heartbeats
 from refold.effects.heartbeat import Heartbeater
 from refold.effects.http.client import HttpClient, open_client
 from refold.effects.http.keys import wire_key

@@ -428,6 +428,10 @@ def _made(spec: ToolSpec) -> Tool:
     raise DefinitionError(spec.name, [found], what="tool")
 
 
+_NUMBERS = ConfigDict(ser_json_inf_nan="constants")
+"""NaN and infinite numbers stay, also where no type says that they are numbers; `encodable` writes their names."""
+
+
 def _result(hint: Any) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(hint, config=_NUMBERS)
@@ -435,10 +439,6 @@ def _result(hint: Any) -> TypeAdapter[Any]:
         if error.code != "type-adapter-config-unused":
             raise
         return TypeAdapter(hint)  # a model, which has a config of its own
-
-
-_NUMBERS = ConfigDict(ser_json_inf_nan="constants")
-"""NaN and infinite numbers stay, also where no type says that they are numbers; `encodable` writes their names."""
 
 
 def _default_hidden(default: Any, hint: Any) -> bool:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, JsonValue
 
 from refold.core.errors import InputRejected, InvalidTransitionError
 from refold.core.lifecycle import TERMINAL, TRANSITION_TABLE, TaskEvent, TaskState
+from refold.core.values import DEEPEST
 from refold.engine import OutcomeUnknown
 from refold.task_lifecycle import (
     AgentTaskStateMachine,
@@ -286,6 +287,18 @@ def test_what_is_no_data_is_refused_by_every_store(store: StatePersistence, odd:
     assert (task.state, task.has_checkpoint("a")) == (S.RUNNING, False)
     with pytest.raises(OutcomeUnknown):  # it may have taken place, and is not repeated
         task.execute_idempotent("pay", lambda key: pytest.fail("twice"))
+
+
+def test_a_result_may_nest_as_deep_as_a_checkpoint(store: StatePersistence) -> None:
+    """
+    What is stored beside it does not count.
+    """
+    deep: JsonValue = 1
+    for _ in range(DEEPEST):
+        deep = [deep]
+
+    assert TaskLifecycle("t", store).execute_idempotent("pay", lambda key: deep) == deep
+    assert TaskLifecycle("t", store).execute_idempotent("pay", crashes) == deep
 
 
 def test_an_event_that_nobody_knows_is_refused(store: StatePersistence) -> None:

@@ -158,8 +158,8 @@ def _noted(note: Callable[[str], None]) -> Call:
     return call
 
 
-def content(said: object) -> Content:
-    return Content.from_text(said) if isinstance(said, str) else Content.from_data(said)  # type: ignore[arg-type]
+def content(said: Any) -> Content:
+    return Content.from_text(said) if isinstance(said, str) else Content.from_data(said)
 
 
 # --- both engines

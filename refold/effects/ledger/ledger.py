@@ -422,7 +422,7 @@ class Ledger:
 
     def _renew(self, key: str, hold: _Hold) -> None:
         def change(found: Receipt | None, now: float) -> Receipt | None:
-            # Checked inside the transaction: `_end` may have written the outcome since this renewal became due.
+            # Asked for each receipt that is found: `_end` may have written the outcome since this renewal became due.
             if hold.closing:
                 return found
             return receipts.renew(found, hold.fence, hold.ask.lease_s, now)

@@ -180,7 +180,8 @@ class Store:
             LedgerUnavailable: The receipt cannot be read.
         """
         with self._guarded():
-            return self._found(key)[0]
+            [row] = self._alone((self._read, {"of": key}))
+            return None if row is None else self._receipt(row)
 
     def keep(self, receipt: Receipt) -> Receipt:
         """Write a receipt, with the time, unless its key has one already; returns the one that is there now.

@@ -276,16 +276,17 @@ class JournalReader:
             InputRejected: The task has no such entry; one that goes on from another task begins with a later one.
         """
         runs = await self._runs()
+        held = next((run for run in runs if 0 <= seq <= run.last), None)
         why: InputRejected | None = None
-        if (held := next((run for run in runs if 0 <= seq <= run.last), None)) is not None:
+        if held is not None:
             try:
                 return await self._at(held, seq)
             except InputRejected as error:
                 why = error
         base = (await self.page(runs[0].run_id, AFTER_ALL)).base
-        if why is not None and seq >= base:
-            raise why
-        raise InputRejected(no_entry(self.task_id, seq, base + 1, runs[-1].last)) from None
+        if why is None or seq < base:
+            why = InputRejected(no_entry(self.task_id, seq, base + 1, runs[-1].last))
+        raise why
 
     async def latest(self) -> Snapshot:
         """The snapshot after the last entry, also of a task that left no result; from a worker as in `at`."""

@@ -284,10 +284,8 @@ class TaskHandlers(ABC):
         if (seen := self._taken_as(events[0])) is not None:
             return Accepted(seq=seen)
         if size_of(inputs) > LARGEST_REFUSED:
-            if isinstance(events[0], DecisionMade):
-                raise InputRejected(
-                    f"a decision of more than {LARGEST_REFUSED:,} bytes is refused"
-                )  # its signature was not checked
+            if isinstance(events[0], DecisionMade):  # whose signature was not checked
+                raise InputRejected(f"a decision of more than {LARGEST_REFUSED:,} bytes is refused")
             if (found := self._refusal(events)) is not None:
                 raise InputRejected(found.why)
         return Accepted(seq=self._feed(*events).seq)

@@ -1,8 +1,8 @@
 """How many effects a task begins at once: no more than Temporal takes.
 
 The server refuses a workflow task that brings a run's open activities or children over 2,000, again and again, and
-terminates a workflow whose workflow task sends more than 4 MB. So an effect waits where there is no room
-for it: until another effect has ended, or until the next workflow task, which a timer of a millisecond brings.
+terminates a workflow whose workflow task sends more than 4 MB. So an effect waits where there is no room for it: until
+another effect has ended, or until the next workflow task, which a timer of a millisecond brings.
 """
 
 from __future__ import annotations

@@ -188,11 +188,8 @@ class SkillWorkflow(TaskHandlers):
                 canceled = True
                 self._over = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
-                    self._bring(
-                        CancelRequested(
-                            reason=self._why_canceled or shortened(_without_sdk_words(reason), REFUSAL_CHARS)
-                        )
-                    )
+                    why = self._why_canceled or shortened(_without_sdk_words(reason), REFUSAL_CHARS)
+                    self._bring(CancelRequested(reason=why))
         await self._raise_error()
         return await self._end()
 
