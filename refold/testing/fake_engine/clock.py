@@ -1,0 +1,28 @@
+"""The clock of the engine in memory."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from refold.testing.play import START
+
+
+class Clock:
+    """A clock that stands still until it is advanced.
+
+    Attributes:
+        now: The time it shows, aware.
+    """
+
+    def __init__(self, now: datetime = START) -> None:
+        self.now = now
+
+    def advance(self, seconds: float) -> None:
+        """Advance it. Timers that are due by then fire when the engine settles next.
+
+        Raises:
+            ValueError: `seconds` is negative.
+        """
+        if seconds < 0:
+            raise ValueError(f"a clock is turned forward, not by {seconds:g} seconds")
+        self.now += timedelta(seconds=seconds)

@@ -1,0 +1,75 @@
+"""One task of the engine in memory, and those who watch it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from refold.core.authoring.skill import Live, Skill
+from refold.core.events import Event
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.wanted import Alarm, wanted
+from refold.core.waits import Unresolved, Wait
+from refold.engine import News
+
+
+@dataclass(slots=True, kw_only=True)
+class Task:
+    """One task.
+
+    Attributes:
+        snapshots: The first, and one after each entry.
+        told: All that watchers were sent.
+        going: What was begun of what is wanted, by its key in `wanted`.
+        first: The first event, until the task begins.
+        begins_at: When a delayed start is due.
+        asked_by: The task that this one is a part of.
+        reported: The waits and unresolved commands that `asked_by` was told of last.
+    """
+
+    skill: Skill
+    snapshots: list[Snapshot]
+    entries: list[Entry] = field(default_factory=list)
+    told: list[News] = field(default_factory=list)
+    live: Live = field(default_factory=Live)
+    going: dict[str, object] = field(default_factory=dict)
+    first: Event | None = None
+    held: bool = False
+    begins_at: datetime | None = None
+    asked_by: str | None = None
+    reported: tuple[tuple[Wait, ...], tuple[Unresolved, ...]] = ((), ())
+    watchers: list[asyncio.Future[None]] = field(default_factory=list)
+
+    @property
+    def now(self) -> Snapshot:
+        return self.snapshots[-1]
+
+    def after(self, seq: int) -> list[Entry]:
+        """The entries after number `seq`; those of a recovered or forked task begin at a later number than 1."""
+        return self.entries[max(0, seq - self.snapshots[0].seq) :]
+
+    @property
+    def later(self) -> bool:
+        """Whether it was started with a hold or a delay, and has not begun."""
+        return self.first is not None and (self.held or self.begins_at is not None)
+
+    def tell(self, news: News) -> None:
+        self.told.append(news)
+        watchers, self.watchers = self.watchers, []
+        for watcher in watchers:
+            if not watcher.done():
+                watcher.set_result(None)
+
+    async def more(self) -> None:
+        watcher = asyncio.get_running_loop().create_future()
+        self.watchers.append(watcher)
+        await watcher
+
+    def due(self) -> Iterator[datetime]:
+        """When its timers, and its delayed start, come due."""
+        if self.first is not None and self.begins_at is not None:
+            yield self.begins_at
+        yield from (want.due_at for want in wanted(self.now).values() if isinstance(want, Alarm))
