@@ -37,9 +37,9 @@ from refold.temporal.data.wire import TaskStart
 from refold.temporal.encryption import Encryption
 from refold.temporal.worker.activation import batches
 from tests.temporal.conftest import PATIENT
-from tests.temporal.short import short_skills
-from tests.temporal.short.short_skills import TOOLS, calls, gates, glance, hold, moody
 from tests.temporal.test_task import settled
+from tests.temporal.worker.short import short_skills
+from tests.temporal.worker.short.short_skills import TOOLS, calls, gates, glance, hold, moody
 from tests.waiting import a_moment
 from workflows import hello
 

@@ -18,9 +18,9 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal.conftest import PATIENT
-from tests.temporal.short import made_up
-from tests.temporal.short.made_up import TOOLS, VERBS, made
 from tests.temporal.test_task import collected
+from tests.temporal.worker.short import made_up
+from tests.temporal.worker.short.made_up import TOOLS, VERBS, made
 
 PROGRAMS = st.lists(st.sampled_from(VERBS), min_size=1, max_size=9)
 TIME = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d([0-9.]+)?(Z|\+00:00)?")

@@ -17,7 +17,7 @@ from refold.temporal.worker.task import room
 from tests.sweeps import LONG_S
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import settled
-from tests.temporal.worker import wide_skills
+from tests.temporal.worker.task import wide_skills
 
 QUEUE = "wide"
 

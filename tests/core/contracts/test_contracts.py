@@ -437,7 +437,7 @@ def test_a_bug_is_audited_and_handled() -> None:
     story = play(writer(body=lambda: 1 / 0), "Tides", reply("plan", PLAN))
 
     assert story.reason == "bug: ZeroDivisionError: division by zero"
-    assert "at tests.core.test_contracts in <lambda>" in story.entries[-1].note
+    assert "at tests.core.contracts.test_contracts in <lambda>" in story.entries[-1].note
     trouble = state(story).trouble
     assert trouble is not None
     assert (trouble.type, trouble.stage, trouble.lifecycle) == ("ZeroDivisionError", "write", "writing")
