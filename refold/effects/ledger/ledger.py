@@ -35,6 +35,7 @@ from pydantic import JsonValue
 
 from refold.core.errors import DefinitionError, describe
 from refold.effects.ledger import receipts
+from refold.effects.ledger.place import ENV
 from refold.effects.ledger.receipts import (
     LEASE_S,
     Ask,
@@ -44,7 +45,7 @@ from refold.effects.ledger.receipts import (
     Perform,
     Receipt,
 )
-from refold.effects.ledger.store import ENV, Change, Store, store_from_env, store_of
+from refold.effects.ledger.store import Change, Store, store_from_env, store_of
 from refold.effects.ledger.thread_pool import ThreadPool
 from refold.seen import metrics
 from refold.seen.logs import logger

@@ -8,9 +8,7 @@ With a `Seal` the database holds results and reasons encrypted; the other column
 
 from __future__ import annotations
 
-import errno
 import os
-import select as select_
 import sqlite3
 import sys
 import threading
@@ -23,26 +21,22 @@ from uuid import uuid4
 
 from sqlalchemy import (
     Connection,
-    Engine,
     PoolProxiedConnection,
-    create_engine,
     delete,
-    event,
     func,
     insert,
     inspect,
     select,
-    update,
 )
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.schema import CreateIndex
 
-from refold.core.errors import DefinitionError
+from refold.effects.ledger.making import LOCK, VERSION, identity_of, make_file, make_tables, version_of
+from refold.effects.ledger.place import ENV, file_of, place_of, postgres_engine, refused, sqlite_engine, url_of
 from refold.effects.ledger.receipts import LedgerUnavailable, Receipt, ReceiptState
 from refold.effects.ledger.statements import (
-    BY_AGE,
     BY_TASK,
     CHANGE,
     CLOCK,
@@ -58,27 +52,16 @@ from refold.effects.ledger.statements import (
     keeping,
 )
 from refold.sql import postgres
-from refold.sql.sqlite import write_ahead
 
 T = TypeVar("T")
-
-ENV = "REFOLD_LEDGER"
-VERSION = 3
-BUSY_S = 5.0
-"""How long a write waits for another process's write, in seconds, before it fails with `LedgerUnavailable`."""
 
 NO_SUCH_TABLE = "42P01"
 """What PostgreSQL says of a table that is gone; an effect that is under way must not find an empty one instead."""
 
-_MAKING = threading.Lock()
-"""Held while a file is made, so that nothing else of this process has opened it before it is closed again."""
-
-_PART = "ledger"
 _ID = "id:"
 """What the part begins with whose rest is the database's identity."""
 _INSTEAD = "for:"
 """What a part begins with whose rest is the identity of a database whose place this one has taken."""
-_LOCK = 0x7265666F6C64  # any number that nobody else locks: "refold"
 
 _SEALED = "sealed:"
 """What encrypted texts begin with. Hardly another text does, so those from before there was a seal are read as they
@@ -127,11 +110,11 @@ class Store:
         Raises:
             DefinitionError: The URL names a database that is not supported, or its driver is not installed.
         """
-        self.file = _file_of(url)
-        self.place = f"the file {self.file}" if self.file else _place_of(url)
+        self.file = file_of(url)
+        self.place = f"the file {self.file}" if self.file else place_of(url)
         self._clock = clock or (time.time if self.file else None)
         self._make_folder = make_folder
-        self._engine = _sqlite(self.file) if self.file else _postgres(url)
+        self._engine = sqlite_engine(self.file) if self.file else postgres_engine(url)
         dialect = self._engine.dialect
         self._read = Statement(READ, dialect)
         self._time = Statement(select(CLOCK), dialect)
@@ -278,7 +261,7 @@ class Store:
         found = connection.scalar(known)
         if found is None:
             if not self.file:  # else two workers would both make one
-                connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+                connection.execute(select(func.pg_advisory_xact_lock(LOCK)))
                 found = connection.scalar(known)
             if found is None:
                 found = _ID + uuid4().hex[:24]
@@ -487,144 +470,25 @@ class Store:
 
     def _make(self) -> None:
         if self.file:
-            self._make_file(self.file)
+            make_file(self.file, self.place, with_folder=self._make_folder)
         with self._begun() as connection:
             # Looked up first: a role that may only read and write the tables cannot create them, even if they exist.
-            if self._version(connection) != VERSION:
-                self._make_tables(connection)
+            if version_of(connection, self.place) != VERSION:
+                make_tables(connection, self.place)
         if self.file:
-            self._identity = _identity(self.file)
+            self._identity = identity_of(self.file)
         self._made = True
-
-    def _version(self, connection: Connection) -> int | None:
-        if not inspect(connection).has_table(SCHEMA.name):
-            return None
-        found: int | None = connection.scalar(select(SCHEMA.c.version).where(SCHEMA.c.part == _PART))
-        if found is not None and found > VERSION:
-            said = f"a newer refold has made it (version {found}, known here: {VERSION}); upgrade this worker"
-            raise LedgerUnavailable(self.place, said)
-        return found
-
-    def _make_tables(self, connection: Connection) -> None:
-        if self.file:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        else:
-            # Without the lock, two workers that start together would both create the tables, and one would fail.
-            connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-        for table in (SCHEMA, RECEIPTS):
-            connection.execute(CreateTable(table, if_not_exists=True))
-        found = self._version(connection)
-        if found == 1:
-            for name in ("undone", "undone_by"):
-                added = CreateColumn(RECEIPTS.c[name]).compile(dialect=self._engine.dialect)
-                connection.exec_driver_sql(f"ALTER TABLE {RECEIPTS.name} ADD COLUMN {added}")
-        connection.execute(CreateIndex(BY_AGE, if_not_exists=True))
-        if found is None:
-            connection.execute(CreateIndex(BY_TASK, if_not_exists=True))  # of receipts that are there: `make_index`
-            connection.execute(insert(SCHEMA), {"part": _PART, "version": VERSION})
-        else:
-            connection.execute(update(SCHEMA).where(SCHEMA.c.part == _PART), {"version": VERSION})
-
-    def _make_file(self, file: Path) -> None:
-        if self._make_folder:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        elif not file.parent.is_dir():
-            said = f"the folder {file.parent} does not exist; make it, or correct {ENV}"
-            raise LedgerUnavailable(self.place, said)
-        # Receipts hold tool results, so only this user may read them. SQLite gives its other files the same mode.
-        # A file that is there is not opened: to close any descriptor of it would drop all locks that SQLite holds on it
-        # in this process, and the next process to close the ledger would delete the log that is written to here.
-        with _MAKING, suppress(FileExistsError):
-            os.close(os.open(file.resolve(), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        if not os.access(file, os.R_OK | os.W_OK):  # SQLite would say less
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     def _same_file(self) -> None:
         # A file that was removed or replaced while it is open still accepts writes, but no process reads them again.
-        if self.file and _identity(self.file) != self._identity:
+        if self.file and identity_of(self.file) != self._identity:
             said = "it was removed or replaced while this worker used it; put it back, then start the worker again"
             raise LedgerUnavailable(self.place, said)
-
-
-def _identity(file: Path) -> tuple[int, int] | None:
-    try:
-        found = file.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _all(cursor: DBAPICursor, *statements: str) -> None:
     for statement in statements:
         cursor.execute(statement)
-
-
-# --- engines
-
-
-def _sqlite(file: Path) -> Engine:
-    engine = create_engine(
-        URL.create("sqlite", database=str(file)), connect_args={"timeout": BUSY_S, "isolation_level": None}
-    )
-
-    @event.listens_for(engine, "connect")
-    def connected(connection: sqlite3.Connection, _record: object) -> None:
-        write_ahead(connection)
-        connection.execute("PRAGMA synchronous=FULL")
-
-    return engine
-
-
-def _postgres(url: URL) -> Engine:
-    try:
-        engine = postgres.engine_of(url, {"application_name": "refold-ledger"}, pool_size=8)
-    except ModuleNotFoundError:
-        raise _refused("PostgreSQL needs a driver: pip install 'refold[postgres]'") from None
-    event.listen(engine, "checkout", _still_there)
-    return engine
-
-
-def _still_there(connection: Any, *_: object) -> None:
-    """Notice a connection that the server has closed, without a round trip: an idle one has nothing to read.
-
-    One that broke in silence fails with its first statement, when nothing has changed yet.
-    """
-    waiting = select_.poll()
-    waiting.register(connection.pgconn.socket, select_.POLLIN)
-    if waiting.poll(0):
-        raise InvalidatePoolError  # the others are as old
-
-
-def _file_of(url: URL) -> Path | None:
-    if url.get_backend_name() == "postgresql":
-        return None
-    if url.get_backend_name() != "sqlite":
-        raise _refused(f"{url.get_backend_name()!r} is not supported: name a file, or postgresql://…")
-    if not url.database or url.database == ":memory:":
-        raise _refused("a ledger in memory forgets what it is for: name a file")
-    file = Path(url.database).expanduser().absolute()
-    if file.is_dir():
-        raise _refused(f"{file} is a folder: name a file in it, such as {file / 'ledger.db'}")
-    if file.exists() and not file.is_file():
-        raise _refused(f"{file} is no regular file: name one, or postgresql://…")
-    if file.exists() and _is_something_else(file):
-        raise _refused(f"{file} is no SQLite database: name another file, or restore it from a backup if it was one")
-    return file
-
-
-def _is_something_else(file: Path) -> bool:
-    """Whether a file is no database; asked of SQLite, whose locks in this process any other descriptor would drop."""
-    try:
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", timeout=0, uri=True)) as connection:
-            connection.execute("PRAGMA schema_version")
-    except sqlite3.Error as error:
-        return error.sqlite_errorcode == sqlite3.SQLITE_NOTADB
-    return False
-
-
-def _place_of(url: URL) -> str:
-    host = url.host or url.query.get("host") or "this host"
-    return f"the PostgreSQL database {url.database or 'of the user'} on {host}"
 
 
 def store_of(named: str, *, clock: Callable[[], float] | None = None) -> Store:
@@ -633,17 +497,7 @@ def store_of(named: str, *, clock: Callable[[], float] | None = None) -> Store:
     Raises:
         DefinitionError: The setting names an unsupported database.
     """
-    if "://" not in named:
-        if named.startswith(("postgresql:", "postgres:", "sqlite:")):  # else it would be a file of this name
-            raise _refused(f"{named.partition(':')[0]}: is followed by two slashes; name a file, or postgresql://…")
-        return Store(URL.create("sqlite", database=named), clock=clock)
-    try:
-        url = make_url(named)
-        if url.drivername == "postgresql":
-            url = url.set(drivername="postgresql+psycopg")
-        return Store(url, clock=clock)
-    except (ArgumentError, NoSuchModuleError, ValueError):  # a port that is no number is a ValueError
-        raise _refused("it is no database URL; name a file, or postgresql://user@host/database") from None
+    return Store(url_of(named), clock=clock)
 
 
 def store_from_env(environ: Mapping[str, str] = os.environ) -> Store:
@@ -660,9 +514,5 @@ def store_from_env(environ: Mapping[str, str] = os.environ) -> Store:
         try:
             data_home = Path("~/.local/share").expanduser()
         except RuntimeError:  # how pathlib says that this user has no home
-            raise _refused("this user has no home folder; name a file") from None
+            raise refused("this user has no home folder; name a file") from None
     return Store(URL.create("sqlite", database=str(data_home / "refold" / "ledger.db")), make_folder=True)
-
-
-def _refused(problem: str) -> DefinitionError:
-    return DefinitionError(ENV, [problem], what="ledger")

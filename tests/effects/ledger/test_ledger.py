@@ -22,6 +22,7 @@ from structlog.testing import capture_logs
 from refold.core.commands import result_hash
 from refold.core.errors import DefinitionError
 from refold.effects.ledger.ledger import Ledger, LedgerUnavailable, fingerprint, is_local
+from refold.effects.ledger.making import VERSION
 from refold.effects.ledger.receipts import (
     Ask,
     Finished,
@@ -35,7 +36,7 @@ from refold.effects.ledger.receipts import (
     renew,
 )
 from refold.effects.ledger.spending import Spending
-from refold.effects.ledger.store import VERSION, store_from_env, store_of
+from refold.effects.ledger.store import store_from_env, store_of
 
 ROOT = Path(__file__).parents[3]
 
