@@ -484,15 +484,6 @@ def test_a_module_that_cannot_be_imported_is_a_finding(tmp_path: Path) -> None:
     assert "a_module_that_is_not_there" in found.message
 
 
-def test_the_shipped_skills_are_pure() -> None:
-    """
-    The application beside the library has no finding.
-    """
-    root = Path(__file__).parents[2]
-
-    assert check(find_sources("workflows", [root])) == []
-
-
 def test_rules_are_listed() -> None:
     """
     The list of rules is complete.

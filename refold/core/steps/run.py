@@ -9,29 +9,37 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from refold.core.authoring.context import Ctx, Moment
 from refold.core.authoring.skill import Live
 from refold.core.authoring.transition import NOTHING, UNCHANGED, Transition, altered
-from refold.core.commands import AskApproval, AskUser, fingerprint
+from refold.core.commands import AskUser, fingerprint
 from refold.core.content import Content
 from refold.core.errors import CommandError, DecodeError, ReplayMismatch, SkillError, brief, first_of
 from refold.core.events import UserMessage
 from refold.core.fold.questions import reply_value
 from refold.core.fold.snapshot import Receipt, ReceiptStatus
-from refold.core.gates import DecisionMade
 from refold.core.retry_policy import Failure
-from refold.core.schema import problems, reference_of
-from refold.core.steps.calls import Asked, Call, FirstOf, close, decode_as
+from refold.core.schema import reference_of
+from refold.core.steps.arguments import (
+    Answer,
+    answered_by,
+    arguments_of,
+    carried,
+    check_timeout,
+    saved_values,
+    takes_reply,
+)
+from refold.core.steps.calls import Asked, Call, close, decode_as
 from refold.core.steps.hooks import Hooks
-from refold.core.steps.params import MISSING, Json, Param, Source
+from refold.core.steps.params import Json, Source
 from refold.core.steps.position import Await, Position, known_then
 from refold.core.steps.spec import StepSpec, target_of
+from refold.core.steps.suspended import Going, Returned, next_ask
 
-Answer = UserMessage | DecisionMade
 Steps = Mapping[str, StepSpec]
 
 GOTO_LIMIT = 100
@@ -67,8 +75,8 @@ class Drive:
         carried = {name: Json(data) for name, data in position.args.items()}
         slot = position.slot
         if message is None:
-            carried |= {name: Json(None) for name in _answered_by(step, slot) if name not in carried}
-        if isinstance(message, UserMessage) and _takes_reply(step, slot) and slot not in carried:
+            carried |= {name: Json(None) for name in answered_by(step, slot) if name not in carried}
+        if isinstance(message, UserMessage) and takes_reply(step, slot) and slot not in carried:
             carried[slot] = Json(reply_value(message.content))
         return self.enter(step, carried, message, [position.gate])
 
@@ -113,7 +121,7 @@ class Drive:
         if message is None:
             return step, payload, None
         self.moment.enters(step.name)
-        args, _ = self._arguments(step, payload, None)
+        args, _ = arguments_of(step, payload, None)
         return *self._handler(step, args), message
 
     def _follow(self, step: StepSpec, transition: Transition) -> Transition:
@@ -140,7 +148,7 @@ class Drive:
         """Enter a step, without following its gotos."""
         self.moment.enters(step.name)
         stored = self.hooks.before(step, entered_by)
-        args, values = self._arguments(step, payload, message)
+        args, values = arguments_of(step, payload, message)
         self._left = True
         position = Position.entered(step.name, args, self.moment, **self.hooks.keeps(entered_by))
         ctx = Ctx(self.moment)
@@ -152,21 +160,6 @@ class Drive:
         if not inspect.iscoroutine(outcome):
             return self._ended(step, ctx, outcome)
         return self._send(step, position, going, None)
-
-    def _arguments(
-        self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None
-    ) -> tuple[dict[str, JsonValue], dict[str, Any]]:
-        _refuse_unknown(step, payload)
-        args: dict[str, JsonValue] = {}
-        values: dict[str, Any] = {}
-        for name, param in step.params.items():
-            if param.source.beside:
-                continue
-            given = payload[name] if name in payload else _from_message(param, message)
-            if given is MISSING:
-                raise SkillError(f"step {step.name!r} needs {name}: {param.type_name}, and nothing gave it")
-            args[name], values[name] = param.encode(given, step.name)
-        return args, values
 
     def _filled(self, step: StepSpec, values: dict[str, Any], ctx: Ctx) -> dict[str, Any]:
         """All arguments for the step's function."""
@@ -198,7 +191,7 @@ class Drive:
 
     def _drive_again(self, step: StepSpec, position: Position, going: Going) -> None:
         """Run a new coroutine up to its last await. Its commands are compared with the recorded ones, not sent."""
-        values = _saved_values(step, position.args)
+        values = saved_values(step, position.args)
         since: Position | Await = position
         for awaited in position.awaits:
             results = self._results(going, since) if isinstance(since, Await) else None
@@ -214,8 +207,8 @@ class Drive:
         Raises:
             ReplayMismatch: They are not the recorded ones.
         """
-        found = _next_ask(step, run, results) if inspect.iscoroutine(run) else _Returned(run)
-        if isinstance(found, _Returned):
+        found = next_ask(step, run, results) if inspect.iscoroutine(run) else Returned(run)
+        if isinstance(found, Returned):
             raise ReplayMismatch(step.name, ", ".join(awaited.asked), "nothing more: it ends")
         fingerprints = [fingerprint(call.command) for call in found.calls]
         if fingerprints != awaited.asked or found.first != awaited.first:
@@ -227,12 +220,12 @@ class Drive:
         """Resume the coroutine with results. Returns a transition to its next await, or of the step's end."""
         ctx = going.ctx
         try:
-            found = _next_ask(step, going.run, results)
+            found = next_ask(step, going.run, results)
         except CommandError as error:
             return self.hooks.uncaught(error, ctx._said)
         finally:
             self._withdrawn += going.drop_withdrawn()
-        if isinstance(found, _Returned):
+        if isinstance(found, Returned):
             return self._ended(step, ctx, found.value)
         try:
             self.hooks.asked()
@@ -305,12 +298,12 @@ class Drive:
             raise SkillError(f"step {step.name!r} awaits input, but no step says resume_from={step.name!r}")
         ask = transition.waits[0]
         number = transition.commands.index(ask)
-        if isinstance(ask, AskUser) and ask.expect is None and _takes_reply(target, ask.slot):
+        if isinstance(ask, AskUser) and ask.expect is None and takes_reply(target, ask.slot):
             # A reply that does not fit the parameter is then refused, instead of failing the task.
             ask = ask.model_copy(update={"expect": reference_of(target.params[ask.slot].annotation)})
-        _check_timeout(target, ask)
+        check_timeout(target, ask)
         commands = (*transition.commands[:number], ask, *transition.commands[number + 1 :])
-        args = _carried(target, transition.resume or {}, {ask.slot}, message=True)
+        args = carried(target, transition.resume or {}, {ask.slot}, message=True)
         gate = self.moment.invocation_id(number)
         position = Position.asking(step.name, target.name, ask.slot, gate, args, **self.hooks.keeps())
         return altered(transition, state=position.data, commands=commands)
@@ -327,7 +320,7 @@ class Drive:
                     f"it takes: {step.takes}"
                 )
             fed_by[command.id] = self.moment.invocation_id(number)
-        args = _carried(step, transition.enters.payload, fed_by.keys(), message=False)
+        args = carried(step, transition.enters.payload, fed_by.keys(), message=False)
         return altered(transition, state=Position.before(step.name, args, fed_by, **self.hooks.keeps()).data)
 
     def _saved_step(self, name: str) -> StepSpec:
@@ -337,64 +330,6 @@ class Drive:
                 "keep the step while tasks are in it, or let them finish on the old code"
             )
         return self.steps[name]
-
-
-class Going:
-    """A suspended step: its coroutine and context, and its outstanding calls by invocation id.
-
-    Attributes:
-        stored: The value that the hooks store with the coroutine.
-    """
-
-    __slots__ = ("ctx", "open", "run", "stored")
-
-    def __init__(self, ctx: Ctx, run: Any = None, stored: Any = None) -> None:
-        self.ctx, self.run, self.stored = ctx, run, stored
-        self.open: dict[str, Call[Any]] = {}
-
-    def __del__(self) -> None:
-        close(self.run)
-
-    def asks(self, calls: Asked, ids: list[str], *, first: bool) -> None:
-        """Note the calls of an await; with `first`, earlier outstanding calls stay."""
-        self.drop_withdrawn()
-        asked = dict(zip(ids, calls, strict=True))
-        self.open = {**self.open, **asked} if first else asked
-
-    def drop_withdrawn(self) -> list[str]:
-        """Remove the calls that lost a race. Returns their ids."""
-        lost = [id for id, call in self.open.items() if call.withdrawn]
-        for id in lost:
-            del self.open[id]
-        return lost
-
-
-class _Asked(NamedTuple):
-    calls: Asked
-    first: bool = False
-    failed: tuple[str, ...] = ()
-
-
-class _Returned(NamedTuple):
-    value: Any
-
-
-def _next_ask(step: StepSpec, run: Any, results: Any) -> _Asked | _Returned:
-    """Resume a coroutine. Returns the calls that it awaits next, or the value that it returned."""
-    try:
-        asked = run.throw(results) if isinstance(results, CommandError) else run.send(results)
-    except StopIteration as stop:
-        return _Returned(stop.value)
-    except RuntimeError as error:
-        if "no running event loop" not in str(error):
-            raise
-        raise SkillError(f"step {step.name!r} awaited something of asyncio; a step awaits calls of ctx only") from error
-    if isinstance(asked, FirstOf):
-        return _Asked(asked.calls, True, asked.failed)
-    if isinstance(asked, tuple) and asked and all(isinstance(one, Call) for one in asked):
-        return _Asked(asked)
-    close(run)
-    raise SkillError(f"step {step.name!r} awaited {brief(asked, 100)}; a step awaits calls of ctx only")
 
 
 def _check_way_out(step: StepSpec, outcome: Transition) -> None:
@@ -421,76 +356,3 @@ def _check_way_out(step: StepSpec, outcome: Transition) -> None:
             f"step {step.name!r} asks {outcome.waits[0].slot!r} and goes to {outcome.enters.step!r} at once; return "
             "`ctx.await_input(...)`, and meet the answer in a step with resume_from"
         )
-
-
-def _takes_reply(step: StepSpec, slot: str) -> bool:
-    """Whether the step has a parameter for the decoded reply, which is named like the slot."""
-    return slot in step.params and step.params[slot].source is Source.PAYLOAD
-
-
-def _answered_by(step: StepSpec, slot: str) -> list[str]:
-    """The parameters that only an answer to the question `slot` fills."""
-    filled = [name for name, param in step.params.items() if param.needed and param.source.from_message]
-    return [*filled, slot] if _takes_reply(step, slot) else filled
-
-
-def _check_timeout(target: StepSpec, ask: AskUser | AskApproval) -> None:
-    """Check that the step which receives the answer can be entered without an answer, if the question may time out."""
-    if isinstance(ask, AskApproval):
-        may_time_out = ask.policy.on_timeout == "continue" and ask.policy.timeout_s is not None
-    else:
-        may_time_out = ask.timeout_s is not None
-    for name in _answered_by(target, ask.slot) if may_time_out else ():
-        try:
-            target.params[name].codec.fresh(None)
-        except ValidationError:
-            kind = target.params[name].type_name
-            raise SkillError(
-                f"{ask.slot!r} may time out, and step {target.name!r}, which receives the answer, needs {name}: "
-                f"{kind}; annotate it as `{kind} | None`, which is None then"
-            ) from None
-
-
-def _from_message(param: Param, message: Answer | None) -> Any:
-    if isinstance(message, DecisionMade):
-        return message if param.source is Source.DECISION else param.default
-    if message is not None:
-        match param.source:
-            case Source.CONTENT:
-                return message.content
-            case Source.EVENT:
-                return message
-            case Source.INPUT:
-                return Json(message.content.data)
-            case _:
-                pass
-    return param.default
-
-
-def _saved_values(step: StepSpec, args: Mapping[str, JsonValue]) -> dict[str, Any]:
-    """The saved arguments of a step, decoded with the current code."""
-    if args.keys() != {name for name, param in step.params.items() if not param.source.beside}:
-        raise SkillError(
-            f"step {step.name!r} was entered with {', '.join(args) or 'nothing'}, and takes {step.takes} now; keep its "
-            "parameters while tasks are in it, or let them finish on the old code"
-        )
-    try:
-        return {name: step.params[name].codec.fresh(data) for name, data in args.items()}
-    except ValidationError as error:
-        raise SkillError(f"step {step.name!r} cannot read what it was entered with: {problems(error)}") from None
-
-
-def _refuse_unknown(step: StepSpec, payload: Mapping[str, Any]) -> None:
-    unknown = payload.keys() - step.params.keys()
-    if unknown:
-        raise SkillError(f"step {step.name!r} takes no {', '.join(sorted(unknown))}; it takes: {step.takes}")
-
-
-def _carried(target: StepSpec, payload: Mapping[str, Any], later: Any, *, message: bool) -> dict[str, JsonValue]:
-    """A payload as JSON data, checked before the question is asked and not only when its answer enters `target`."""
-    _refuse_unknown(target, payload)
-    missing = [name for name in target.needs(message=message) if name not in payload and name not in later]
-    if missing:
-        needed = ", ".join(f"{name}: {target.params[name].type_name}" for name in missing)
-        raise SkillError(f"step {target.name!r} needs {needed}, and nothing will give it: pass it on by keyword")
-    return {name: target.params[name].encode(value, target.name)[0] for name, value in payload.items()}

@@ -93,9 +93,9 @@ async def test_a_burst_of_entries_comes_in_several_parts(
     assert 'after=3" hx-trigger="changed"' in (await ada.get("/task/q1")).text
 
 
-async def test_a_failed_call_says_when_it_comes_again(engine: FakeEngine, ada: Browser) -> None:
+async def test_a_tool_call_is_shown_while_it_runs_and_once_it_is_done(engine: FakeEngine, ada: Browser) -> None:
     """
-    Why, since when, until when; and each call with its attempts and its receipt.
+    The task says what is being performed; afterwards the list of calls has the tool, its status and its result.
     """
     await engine.start("charge", Content.from_text("7"), task_id="c1")
     assert "tool charge is being performed" in (await ada.get("/task/c1")).text

@@ -1,0 +1,72 @@
+"""A suspended step: its coroutine, and the calls that it awaits."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from refold.core.authoring.context import Ctx
+from refold.core.errors import CommandError, SkillError, brief
+from refold.core.steps.calls import Asked, Call, FirstOf, close
+from refold.core.steps.spec import StepSpec
+
+
+class Going:
+    """A suspended step: its coroutine and context, and its outstanding calls by invocation id.
+
+    Attributes:
+        stored: The value that the hooks store with the coroutine.
+    """
+
+    __slots__ = ("ctx", "open", "run", "stored")
+
+    def __init__(self, ctx: Ctx, run: Any = None, stored: Any = None) -> None:
+        self.ctx, self.run, self.stored = ctx, run, stored
+        self.open: dict[str, Call[Any]] = {}
+
+    def __del__(self) -> None:
+        close(self.run)
+
+    def asks(self, calls: Asked, ids: list[str], *, first: bool) -> None:
+        """Note the calls of an await; with `first`, earlier outstanding calls stay."""
+        self.drop_withdrawn()
+        asked = dict(zip(ids, calls, strict=True))
+        self.open = {**self.open, **asked} if first else asked
+
+    def drop_withdrawn(self) -> list[str]:
+        """Remove the calls that lost a race. Returns their ids."""
+        lost = [id for id, call in self.open.items() if call.withdrawn]
+        for id in lost:
+            del self.open[id]
+        return lost
+
+
+class Asks(NamedTuple):
+    """What a coroutine awaits: with `first`, one of the calls is enough."""
+
+    calls: Asked
+    first: bool = False
+    failed: tuple[str, ...] = ()
+
+
+class Returned(NamedTuple):
+    """What a coroutine ended with."""
+
+    value: Any
+
+
+def next_ask(step: StepSpec, run: Any, results: Any) -> Asks | Returned:
+    """Resume a coroutine. Returns the calls that it awaits next, or the value that it returned."""
+    try:
+        asked = run.throw(results) if isinstance(results, CommandError) else run.send(results)
+    except StopIteration as stop:
+        return Returned(stop.value)
+    except RuntimeError as error:
+        if "no running event loop" not in str(error):
+            raise
+        raise SkillError(f"step {step.name!r} awaited something of asyncio; a step awaits calls of ctx only") from error
+    if isinstance(asked, FirstOf):
+        return Asks(asked.calls, True, asked.failed)
+    if isinstance(asked, tuple) and asked and all(isinstance(one, Call) for one in asked):
+        return Asks(asked)
+    close(run)
+    raise SkillError(f"step {step.name!r} awaited {brief(asked, 100)}; a step awaits calls of ctx only")
