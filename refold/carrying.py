@@ -37,11 +37,11 @@ _TRIED = Failure(kind=FailureKind.PERMANENT, type="tried", message="tried, and p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What a task's state comes to with today's code.
+    """A task's state, converted by today's code.
 
     Attributes:
         snapshot: The task with its state in today's version; None where it cannot be converted.
-        why_not: Why the code cannot go on from the task, or what of the saved state it would lose (`carried` alone);
+        why_not: Why the code cannot continue the task, or what of the saved state it would lose (`carried` alone);
             empty if it can.
     """
 

@@ -1,4 +1,4 @@
-"""Where a task stands, in a few lines for a model or a person that comes to it anew: from the journal, not the talk.
+"""A task's journal in a few lines, for a model or a person that has not seen the conversation.
 
 The same journal always makes the same text. Source: S3.67.
 """

@@ -215,7 +215,7 @@ class Agent(StepMachine):
         return made
 
     def interruptible(self, state: JsonValue) -> bool:
-        """Never in the middle of a step: a reply's calls have their results before the model hears a message."""
+        """Never within a step: each call of a reply gets its result before the model receives a new message."""
         return False
 
     def own_state(self, state: JsonValue) -> JsonValue:

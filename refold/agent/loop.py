@@ -201,7 +201,7 @@ AROUND = tuple(one.name for one in steps_of(AnyLoop))
 
 
 class AgentLoop(AnyLoop):
-    """The loop of an agent that has none of its own: model, then tools."""
+    """The loop of an agent that defines none itself: model, then tools."""
 
     first, calls = "model", "tools"
 

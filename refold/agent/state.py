@@ -109,7 +109,7 @@ class RemoteTool(BaseModel):
 
 
 class StepStatus(StrEnum):
-    """How a step of a loop stands; what comes next follows from it."""
+    """The status of a loop's step, which decides what comes next."""
 
     RUNNING = "running"
     DONE = "done"

@@ -80,7 +80,7 @@ async def patiently(
 
 
 async def explained(call: Call, engine: Engine, task_id: str, watched: AsyncGenerator[News]) -> AsyncGenerator[News]:
-    """What a watch brings. Where nothing comes for a while, the reason that the task knows goes to stderr."""
+    """The news of a watch. After a while without news, the task's own reason goes to stderr."""
     told = ""
     coming: asyncio.Future[News] | None = None
     try:

@@ -370,7 +370,7 @@ def _stretch_activity(effects: Effects) -> Callable[..., Awaitable[list[Record]]
 
 @activity.defn(name=STRETCH_END)
 async def stretch_end() -> None:
-    """Does nothing: where workers perform a stretch by `refold.stretch`, its end is told without it."""
+    """Does nothing. Workers that perform a stretch by `refold.stretch` never schedule it."""
 
 
 def _other_activity(effects: Resources) -> Callable[..., Awaitable[JsonValue]]:

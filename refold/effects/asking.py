@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def asked(ask: Callable[[], Awaitable[T]], taken_in: Callable[[int], Awaitable[None]]) -> T:
-    """Send a query again for as long as a worker says so: each time, the workflow has taken something in meanwhile.
+    """Send a query again while the worker asks for that: each time, the workflow has taken events in between.
 
     Args:
         ask: Sends the query.

@@ -236,7 +236,7 @@ class Resources:
         return await self._local.ledger_id()
 
     async def brought(self, ledger: str | None, command: RawValue, perform: Callable[[], Awaitable[Any]]) -> Any:
-        """See `Local.brought`. Where `ledger` is None, the outcome is recorded in none: perform the effect alone."""
+        """See `Local.brought`. Without a `ledger` the effect is performed, and its outcome is not recorded."""
         if ledger is None:
             return await perform()
         with heartbeats(self.open.heartbeater):

@@ -71,7 +71,7 @@ class NoWorker(EngineError):
 
 
 class CodeChanged(NoWorker):
-    """The task's worker has code that differs from what was recorded of it, so the task takes nothing."""
+    """The worker's code differs from what was recorded of the task, so the task accepts no event."""
 
 
 class OutcomeUnknown(EngineError):

@@ -84,7 +84,7 @@ class Verified(BaseModel):
 
 
 class Receiver:
-    """Gets what is read, in order, each line after it was checked. This one takes no notice of it."""
+    """Receives each line of an export after its check, in order. This one ignores them all."""
 
     def header(self, header: Header) -> None: ...
 

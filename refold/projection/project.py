@@ -131,7 +131,7 @@ class Projector:
         self._all_at = 0.0
 
     async def once(self) -> Round:
-        """Project what is new in all tasks, then tell the hooks. The first round of a projector reads every journal.
+        """Project what is new in all tasks, then call the hooks. The first round of a projector reads every journal.
 
         Raises:
             ProjectionUnavailable: The database does not answer; what was written stays.

@@ -22,7 +22,7 @@ CANCELED = "canceled"
 
 
 class Transition(Value):
-    """One change of a task's lifecycle. It quotes nobody: what was said, and why a task failed, is in the journal.
+    """One change of a task's lifecycle. It contains no texts: messages, and why a task failed, are in the journal.
 
     Attributes:
         task_id: The task.

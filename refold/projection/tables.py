@@ -169,7 +169,7 @@ class Projection:
         return self._within(lambda connection: _row(connection, task_id, ""))
 
     def untold(self, after: str = "", tasks: int = 100) -> list[list[Transition]]:
-        """The transitions that hooks have not been told of: of each task in order, some tasks at a time, by their ids.
+        """Transitions that hooks have not received, in order for each task: one page of tasks, by id.
 
         Args:
             after: The id of the last task that was looked at; empty begins.
@@ -199,7 +199,7 @@ class Projection:
         return self._within(read)
 
     def told(self, transition: Transition) -> None:
-        """Note that hooks have been told of a transition, and of all before it.
+        """Record that hooks have received a transition, and all before it.
 
         Raises:
             ProjectionUnavailable: The database does not answer.
@@ -208,7 +208,7 @@ class Projection:
         self._within(lambda connection: _put(connection, _TOLD, transition.task_id, transition.number), writes=True)
 
     def forget(self, task_id: str) -> None:
-        """Delete a task's rows, and what hooks have been told of it: another task has its id now.
+        """Delete a task's rows, and the record of what hooks received of it: another task has its id now.
 
         Raises:
             ProjectionUnavailable: The database does not answer.
@@ -221,7 +221,7 @@ class Projection:
         self._within(write, writes=True)
 
     def clear(self) -> None:
-        """Empty the two tables, to make them anew. What hooks have been told of stays told.
+        """Empty the two tables, to project again. What hooks have received stays recorded: none is called twice.
 
         Raises:
             ProjectionUnavailable: The database does not answer.

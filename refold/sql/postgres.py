@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that nothing keeps waiting for long, whatever stands still.
+"""Connections to PostgreSQL with a limit on every wait.
 
 | what stands still                                 | after | noticed by                                           |
 | ------------------------------------------------- | ----- | ---------------------------------------------------- |

@@ -1,4 +1,4 @@
-"""What tasks and engines tell of themselves to traces, without a tracing library; see `refold.temporal.tracing`.
+"""What tasks and engines report to traces, without a tracing library; see `refold.temporal.tracing`.
 
 `tell` runs in workflow code: a function outside the workflow makes the spans. Nothing is told on
 replay. A workflow task that fails after it has told something tells it again: at least once.
@@ -93,7 +93,7 @@ class _Tracing(Protocol):
 
 
 def going_on_from(client: Client, task_id: str) -> AbstractAsyncContextManager[None]:
-    """Have what is started in the block go on in the trace of a task; nothing if this client does not trace."""
+    """Continue the trace of a task with what the block starts. Does nothing if this client does not trace."""
     tracing = _tracing_of(client)
     return nullcontext() if tracing is None else tracing.going_on_from(client, task_id)
 

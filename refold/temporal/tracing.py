@@ -138,7 +138,7 @@ class Tracing(TracingInterceptor):
 
     @asynccontextmanager
     async def going_on_from(self, engine_client: client.Client, task_id: str) -> AsyncIterator[None]:
-        """Have what is started in the block go on in the trace of this task, with a link to who starts it."""
+        """Continue the trace of this task with what the block starts, and link it to the caller's span."""
         header = await _header_of(engine_client, task_id)
         context = None if header is None else self.context({HEADER: header})
         if context is None:

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def tell(live: Live, task: Snapshot) -> None:
-    """Log the file and line of a bug that was met while an event was folded, once."""
+    """Log the file and line of a bug that folding an event raised, once."""
     if live.bug:
         log.error("task %r, entry %s: %s, at %s", task.task_id, task.seq, task.reason or "a bug", live.bug)
         live.bug = ""

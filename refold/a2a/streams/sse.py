@@ -64,7 +64,7 @@ class OpenStreams:
                 call.end()
 
     def cut(self) -> None:
-        """End all other calls, too: their callers are told to come again."""
+        """End all other calls, too, with an error that asks their callers to retry."""
         if self._calls:
             log.info("calls_cut", open=len(self._calls))
         for call in list(self._calls):

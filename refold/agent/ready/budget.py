@@ -186,7 +186,7 @@ class Budget(Simple):
         return next((one for one in self._limits(turn) if one.left <= 0), None)
 
     def _limits(self, turn: ModelTurn | ToolTurn) -> Iterator[_Over]:
-        """What bounds this step, used up or not: the limits, with what was granted."""
+        """The limits of this step, used up or not, raised by what was granted."""
         spent = turn.state.spent
         limits: dict[str, float] = {"tokens": spent.tokens, "usd": spent.usd}
         if isinstance(turn, ModelTurn):
@@ -201,7 +201,7 @@ class Budget(Simple):
                     yield _Over(what, limit * (1 + grants.get(_name(what, limit, by), 0)), used, given=bool(by))
 
     def _with_what_is_left(self, turn: ToolTurn) -> ToolTurn:
-        """The call with what is left, more than which no part's budget is."""
+        """The call with what is left of the budget, which caps the budget of a part."""
         left = dict(turn.left)
         for one in self._limits(turn):
             if one.what in ("tokens", "usd"):
@@ -228,7 +228,7 @@ class Budget(Simple):
             await self._granted(turn, over)
 
     def _today(self, turn: ModelTurn) -> dict[str, float]:
-        """The limits of the day with what was granted to this task."""
+        """The limits of the day, raised by what this task was granted."""
         day, grants = turn.ctx.now.date().isoformat(), _grants(turn)
         given = {"usd": self.usd, "tokens": self.tokens}
         return {

@@ -84,7 +84,7 @@ class Guardrail(Simple):
 
     @property
     def streams(self) -> bool:  # type: ignore[override]  # follows from `on` and `by`
-        """What is shown of a reply is its own affair; messages and results are not what the model is writing."""
+        """Whether a reply may be streamed: not if this guardrail checks replies by more than their text."""
         return self.on != "reply" or self._needs_text_only
 
     @property

@@ -197,7 +197,7 @@ async def cancel(
 
 
 async def _left(call: Call, engine: Engine, before: TaskView, after: TaskView) -> list[str]:
-    """What a canceled task leaves to people: effects that may have taken place, and what is not compensated."""
+    """What people must check after a cancel: effects that may have taken place, and effects not compensated."""
     still = {one.invocation_id for one in after.pending}
     out = [one for one in before.pending if one.command.startswith(EFFECTS) and not one.blocked and one.due_at is None]
     cut = [one for one in out if one.invocation_id not in still]

@@ -243,7 +243,7 @@ def options_for(
 
 
 def _unfit(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Options whose value is of another kind than they take, with what is wrong."""
+    """Options whose value has a wrong type, each with what is wrong."""
     for name, value in said.items():
         kind, what = _KINDS.get(name, (object, ""))
         if name in _LISTED:

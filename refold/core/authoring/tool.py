@@ -158,7 +158,7 @@ def tool(
 
 
 def _is_function(author: object) -> bool:
-    """Or one in a wrapper that has its name and annotations, as those of `functools` have; a partial has none."""
+    """Also true of a wrapper with the function's name and annotations (`functools.wraps`); a partial has neither."""
     return callable(author) and not isclass(author) and hasattr(author, "__name__")
 
 

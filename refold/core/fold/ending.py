@@ -65,7 +65,7 @@ def end_by_failure(draft: Draft, error: CommandError) -> None:
 
 
 def crash(draft: Draft, bug: Exception) -> None:
-    """End the task as it was before an event that could not be taken because of a bug: its own, or the core's.
+    """End the task in its state before an event that met a bug, of the skill or of the core.
 
     What is to be compensated is compensated, and the journal goes on. A task that has ended stays as it is.
     """

@@ -1,4 +1,4 @@
-"""The journal: the numbered, append-only list of what happened to a task, and the receipt that an event brings.
+"""The journal: the numbered, append-only list of what happened to a task, and the receipt made of an event.
 
 `fold/draft.py` writes the entries. An entry's event holds the payload; the other fields follow from the event and the
 entries before it, and are stored so that people and programs can read the journal without the skill's code.

@@ -110,13 +110,13 @@ class Drive:
         return self.enter(handler, payload, message)
 
     def _handler(self, step: StepSpec, known: Mapping[str, JsonValue]) -> tuple[StepSpec, dict[str, Any]]:
-        """The step that receives a message instead of `step`, with those of the known values that it takes."""
+        """The `on_interrupt` step of `step`, with the known values that it takes as arguments."""
         handler = self._saved_step(str(step.on_interrupt))
         taken = {name for name, param in handler.params.items() if param.source is Source.PAYLOAD}
         return handler, {name: Json(value) for name, value in known.items() if name in taken}
 
     def _met(self, step: StepSpec, payload: Mapping[str, Any]) -> tuple[StepSpec, Mapping[str, Any], Answer | None]:
-        """What to enter: the step, or instead of it the one that receives a message which waits to interrupt."""
+        """What to enter: the step, or its `on_interrupt` step if a message is waiting to interrupt it."""
         message = None if step.on_interrupt is None else self.moment.interruption()
         if message is None:
             return step, payload, None

@@ -93,7 +93,7 @@ PRUNE = delete(RECEIPTS).where(_OLD, RECEIPTS.c.key.in_(_SOME_OLD))
 
 
 def adding(dialect: Dialect) -> postgresql.Insert | sqlite.Insert:
-    """A statement that adds a receipt, and can be told what to do where its key has one."""
+    """A statement that adds a receipt; its caller says what to do if the key has one already."""
     return postgresql.insert(RECEIPTS) if dialect.name == "postgresql" else sqlite.insert(RECEIPTS)
 
 

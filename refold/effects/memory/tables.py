@@ -80,7 +80,7 @@ def open_turn(
 
 
 def close_turn(store: Store, connection: Connection, owner: str, session: str, task_id: str, answered: str) -> None:
-    """Answer the task's turn; where it has none, that of the task that it recovers or was forked from, as its id tells.
+    """Answer the task's turn. A task without one answers the turn of the task that it recovers or was forked from.
 
     Other turns of the session are other tasks' questions.
     """

@@ -1,4 +1,4 @@
-"""The record of what a local activity brought, so that a workflow task that runs again gets the same.
+"""The recorded outcomes of local activities, so that a workflow task that runs again gets the same ones.
 
 | the record | what a local activity does                                   |
 | ---------- | ------------------------------------------------------------ |
@@ -83,7 +83,7 @@ class Outcomes:
         return None if found is None else self._brought(ask, found)
 
     def look_same(self, ask: Ask) -> Brought | None:
-        """As `look`, but a record that came of other arguments is none.
+        """As `look`, but a record made with other arguments does not count.
 
         Raises:
             LedgerUnavailable: The record cannot be read.
@@ -92,7 +92,7 @@ class Outcomes:
         return None if found is None or found.fingerprint != ask.fingerprint else self._brought(ask, found)
 
     def record(self, ask: Ask, value: JsonValue) -> tuple[Brought, bool]:
-        """Record a result; one that was recorded before stays, and is returned. And whether none was.
+        """Record a result, and return it; or return the one recorded before. Also returns whether it is new.
 
         Raises:
             Verdict: As in `look`.

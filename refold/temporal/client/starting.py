@@ -157,7 +157,7 @@ async def _first_look(connection: Connection, task_id: str) -> TaskView:
 
 
 async def _begins(connection: Connection, task_id: str) -> TaskView | Exception | str:
-    """A new task as its worker sees it; or what came in place of an answer, or why it has not begun."""
+    """A new task as its worker sees it; or the error that came instead, or why it has not begun."""
     asking = asyncio.ensure_future(views.status(connection, task_id))
     try:
         while not (await asyncio.wait([asking], timeout=LOOK_S))[0]:

@@ -1,4 +1,4 @@
-"""A task whose code differs from what was recorded: the server asks its worker nothing once a workflow task has failed.
+"""A task whose code differs from what was recorded: once a workflow task has failed, its worker gets no query.
 
 The failure holds what the worker would have answered (`refold.temporal.recorded`), so the client answers from it.
 """

@@ -1,4 +1,4 @@
-"""A task as it stands: told by its worker while it is open, by its result once it has ended, else by the server."""
+"""A task's present state: from its worker while it is open, from its result once it has ended, else from the server."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def view_of(connection: Connection, description: WorkflowExecutionDescript
 async def status(
     connection: Connection, task_id: str, *, run_id: str | None = None, if_open: bool = False
 ) -> TaskView | Exception:
-    """The task as its worker sees it; or what came in place of an answer."""
+    """The task as its worker sees it; or the error that came instead."""
     try:
         return await connection.query(task_id, "status", kind=TaskView, run_id=run_id, if_open=if_open)
     except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError, WorkflowQueryRejectedError) as error:

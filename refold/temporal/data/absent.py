@@ -86,7 +86,7 @@ class InputConverter(RefoldConverter):
         return [await self._decoded(payload) for payload in payloads]
 
     def _is_input(self) -> bool:
-        """Whether what is read is an input of a task, and not the outcome of what the task itself began."""
+        """Whether the payload is an input of a task, and not the outcome of a command of the task."""
         return _read_for.get() in self.tasks and current_command_info is not None and not current_command_info.get()
 
     async def _followed(self, payload: Payload) -> Payload:

@@ -191,7 +191,7 @@ def check_start(task_id: str, cron: str | None) -> None:
 
 
 def start_from(inputs: Sequence[Any], version: int | None = None) -> TaskStart:
-    """What a task starts with. Data that refold itself wrote says so in a key of its own; any other is a message.
+    """What a task starts with. Data that refold itself wrote has a key that says so; any other data is a message.
 
     Args:
         inputs: The workflow's.
@@ -321,7 +321,7 @@ _CAME, _EXPECTED = " (came: ", "; expected: "
 
 
 def as_logged(reason: str) -> str:
-    """Why an input was refused, without what came: the log quotes nobody."""
+    """Why an input was refused, without the input: logs contain no texts of people."""
     why, came, rest = reason.partition(_CAME)
     wanted = rest.rpartition(_EXPECTED)[2]
     return why + _EXPECTED + wanted if came and wanted in EXPECTED.values() else why
@@ -343,7 +343,7 @@ _SPOKEN = {"text", "data", "content", *_NAMED}
 
 
 def as_message(said: JsonValue) -> UserMessage:
-    """What a signal or an update brings, however it was typed in.
+    """The message of a signal or an update, in whichever form it was sent.
 
     A string is text. An object with `text`, `data` or `content`, and perhaps `slot`, `gate`, `delivery_id` or
     `sender`, is what it says. Anything else is data.

@@ -1,4 +1,4 @@
-"""What each workflow task of a run's history brought, for whoever is given the events of several at once.
+"""Which events each workflow task of a run delivered, for a worker that receives those of several at once.
 
 The SDK's core takes a workflow task that asked for nothing, and whose completion the next one's scheduling follows at
 once, for a heartbeat. Who rebuilds the run is then given the events of both at once, at the time of the second. But
@@ -57,7 +57,7 @@ class Turns:
     upto: int = 0
 
     def within(self, since: int, upto: int) -> list[Turn]:
-        """The turns that brought something and lie between two others, whose events are given with the latter's.
+        """The turns with events after `since` and before `upto`, whose events are delivered along with those of `upto`.
 
         Args:
             since: The start of the turn before; 0 before the first.
@@ -71,7 +71,7 @@ class Turns:
         return found
 
     def parted(self, act: WorkflowActivation, since: int) -> list[tuple[Turn | None, list[WorkflowActivationJob]]]:
-        """An activation's jobs by the turn that brought them; None is the activation's own, which comes last.
+        """An activation's jobs by the turn that delivered them; None stands for the activation's own, which come last.
 
         Args:
             act: The activation.

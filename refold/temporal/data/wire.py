@@ -119,12 +119,12 @@ class Branch(Value):
 
 
 class Part(Value):
-    """How far a part of a task came: a task of its own, which a task that goes on for its parent goes on with.
+    """How far a part of a failed task came, from where the part of the recovering task continues.
 
     Attributes:
         journal: Its journal, if it failed or was canceled.
         in_turn: As in `TaskStart`.
-        outcome: What it came to, if it completed.
+        outcome: Its outcome, if it completed.
         parts: Its own parts, by invocation id.
     """
 
@@ -139,7 +139,7 @@ class PartEnded(Value):
 
     Attributes:
         invocation_id: The part's id.
-        outcome: What it came to, if it completed.
+        outcome: Its outcome, if it completed.
         failure: Why it did not complete.
     """
 
@@ -238,7 +238,7 @@ class TaskResult(Deferred):
 
     @property
     def outcome(self) -> SkillOutcome:
-        """What the task came to, as whoever asked for it is told."""
+        """The task's outcome, as the task that it is a part of receives it."""
         said = [message.text for message in self.task.messages if message.role == "agent"]
         artifacts = tuple(view.as_artifact() for view in self.task.artifacts)
         return SkillOutcome(task_id=self.task.task_id, text=said[-1] if said else "", artifacts=artifacts)
@@ -277,7 +277,7 @@ class Page(Value):
 
 
 class Stopped(Value):
-    """What a task shows that takes nothing, since its code differs from what was recorded.
+    """What a task shows while it accepts no event, because its code differs from what was recorded.
 
     Attributes:
         format: In which it was saved (`refold.formats`); a stored `snapshot` has the same one.

@@ -34,14 +34,14 @@ class Recorded(Protocol):
         """From now on, show this run's entries as `recorded` gives them, with the difference as a note."""
 
     def go_on_as_recorded(self) -> None:
-        """Take what was recorded for what the task is, before the next event: a decision was made on what was shown."""
+        """Make the recorded state the task's state before the next event, since a decision is about what was shown."""
 
     @property
     def unfit(self) -> Difference | None:
         """Why the code cannot go on from the snapshot that this run began with; None if nothing speaks against it."""
 
     def stopped(self) -> Stopped:
-        """What the task shows for as long as it takes nothing."""
+        """What the task shows while it accepts no event."""
 
 
 class _Here(threading.local):

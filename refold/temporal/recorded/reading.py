@@ -100,7 +100,7 @@ class Past:
 
 
 class Reader(Protocol):
-    """Reads what was recorded. None is a history that cannot be read, so that its task goes on unverified.
+    """Reads what was recorded. Of a history that cannot be read it returns None, and the task continues unverified.
 
     Attributes:
         strict: A task that differs fails at once, since nobody asks it anything.
@@ -122,7 +122,7 @@ class Reader(Protocol):
         event of that number, since the server has dropped a workflow task that brought nothing but refused updates."""
 
     def done(self, run: Run, difference: Difference | None) -> None:
-        """Told once a run was compared, with what was found; what was read is not needed any more."""
+        """Called with the result once a run was compared, so that its history can be dropped."""
 
 
 async def words_of(events: Sequence[HistoryEvent], converter: DataConverter) -> Words:

@@ -1,4 +1,4 @@
-"""Where the commands of a history and those of today's code part: their order, kinds, ids and arguments."""
+"""The first difference between a history's commands and those of today's code: order, kind, id or argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads of a history beside those of today's code: equal, or where they differ first.
+"""Compares payloads of a history with those of today's code: equal, or the first difference.
 
 A stored value is compared by its name, which is the hash of its content, and read only where the names differ.
 """

@@ -1,1 +1,1 @@
-"""What Temporal brings to being seen: the SDK's metrics, what the server says of open tasks, a worker's readiness."""
+"""Observability of Temporal: the SDK's metrics, what the server says of open tasks, a worker's readiness."""

@@ -85,24 +85,23 @@ async def _polled(client: Client, queue: str, identity: str) -> None:
         raise EngineError(f"the server has not seen this worker ask task queue {queue!r} for {kinds} tasks")
 
 
-def check_place(where: str | None, *, said_as: str = "--health") -> tuple[str, int] | None:
+def check_place(where: str | None) -> tuple[str, int] | None:
     """The host and port for `answering`; None if nothing is to be served.
 
     Raises:
         DefinitionError: It is no `HOST:PORT`.
     """
     given = (where or os.environ.get(HEALTH_ENV, "")).strip()
-    return address(given, said_as if where else HEALTH_ENV, free=True) if given else None
+    return address(given, "--health" if where else HEALTH_ENV, free=True) if given else None
 
 
 @asynccontextmanager
-async def answering(checks: dict[str, Check], where: str | None, *, said_as: str = "--health") -> AsyncIterator[str]:
+async def answering(checks: dict[str, Check], where: str | None) -> AsyncIterator[str]:
     """Answer `/livez` and `/readyz` inside the block, if this process was told where.
 
     Args:
         checks: What the process needs.
         where: `HOST:PORT`; None takes `REFOLD_HEALTH`, and if that is unset nothing is served.
-        said_as: What errors call the setting.
 
     Yields:
         The URL, for people; empty if nothing is served.
@@ -110,7 +109,7 @@ async def answering(checks: dict[str, Check], where: str | None, *, said_as: str
     Raises:
         DefinitionError: It is no such place, or the port is in use.
     """
-    place = check_place(where, said_as=said_as)
+    place = check_place(where)
     if place is None:
         yield ""
         return
@@ -120,5 +119,5 @@ async def answering(checks: dict[str, Check], where: str | None, *, said_as: str
             at = await stack.enter_async_context(health_server(Health(checks), host, port))
         except OSError as error:
             why = f"{host}:{port}: {error.strerror or error}"
-            raise DefinitionError(said_as if where else HEALTH_ENV, [why], what="setting") from None
+            raise DefinitionError("--health" if where else HEALTH_ENV, [why], what="setting") from None
         yield f"http://[{at[0]}]:{at[1]}" if ":" in at[0] else f"http://{at[0]}:{at[1]}"

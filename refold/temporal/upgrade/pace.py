@@ -1,4 +1,4 @@
-"""`Pace`: when the next of several callers may go on, so that they go on evenly."""
+"""`Pace`: spaces out the callers of one process, so that they proceed evenly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a worker process for skills and tools, until it is told to leave."""
+"""Runs a worker process for skills and tools, until a signal or the caller stops it."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def run_worker(
 
 @asynccontextmanager
 async def _set_by_signals(stop: asyncio.Event) -> AsyncIterator[None]:
-    """Set an event where the worker is told to leave, inside the block."""
+    """Set an event when a signal stops the worker, inside the block."""
     loop, signals = asyncio.get_running_loop(), signals_to_leave()
     for number in signals:
         loop.add_signal_handler(number, stop.set)

@@ -71,7 +71,7 @@ def earlier_part(tasks: Tasks, task: Task, id: str) -> Task | None:
 
 
 def outcome_of(part: Snapshot) -> SkillOutcome:
-    """What a completed part brings."""
+    """The outcome of a completed part."""
     said = [message.text for message in part.messages if message.role == "agent"]
     return SkillOutcome(task_id=part.task_id, text=said[-1] if said else "", artifacts=part.artifacts)
 

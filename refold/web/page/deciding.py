@@ -212,7 +212,7 @@ def _open_question(record: TaskRecord, gate: str) -> tuple[Wait, AskUser]:
 
 
 def _check_heard(record: TaskRecord) -> None:
-    """Refuse what is sent to a task that cannot be asked for what it waits.
+    """Refuse an answer to a task whose worker does not say what the task waits for.
 
     Raises:
         NoWorker: Nobody answers for it.

@@ -203,7 +203,7 @@ class Call:
         return self.request.query_params.get(name, "").replace("\0", "")
 
     def number(self, name: str, usual: int, *, least: int = 0, most: int = 1_000_000_000) -> int:
-        """A number of the address's query; what is none counts as not given, and what is out of bounds as the bound."""
+        """A number of the address's query. Other text counts as not given; a number beyond a bound as the bound."""
         given = whole(self.asked(name))
         return usual if given is None else max(least, min(given, most))
 

@@ -237,7 +237,7 @@ def _blocked(record: TaskRecord, one: Unresolved | PendingView, person: Person, 
 
 
 def changed_since(show: JsonValue, earlier: JsonValue) -> list[tuple[str, str, str]]:
-    """What is asked now, against what was granted before: field, then, now."""
+    """How the request differs from the one granted before: field, value then, value now."""
     found = islice(differences(earlier, show), SHOWN_DIFFERENCES)
     return [(one.path or "the whole", shown(one.was, VALUE_CHARS), shown(one.now, VALUE_CHARS)) for one in found]
 

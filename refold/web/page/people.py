@@ -195,13 +195,13 @@ class Access:
 
 
 def credentials(headers: Headers) -> str | None:
-    """The key or token of a request; None if it has none: `Basic`, which browsers add by themselves, is none."""
+    """The key or token of a request, else None. `Basic` does not count: browsers add it by themselves."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
     return given.strip() if scheme.lower() == "bearer" else headers.get("x-api-key")
 
 
 def as_name(given: str) -> str:
-    """A person's name as somebody gave it; empty if it is none."""
+    """A person's name, without spaces around it; empty if the text is no name."""
     name = given.strip()
     return name if len(name) <= NAME_CHARS and name.isprintable() else ""
 

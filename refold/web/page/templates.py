@@ -104,7 +104,7 @@ def render(name: str, **values: Any) -> str:
 
 
 def version(name: str) -> str:
-    """What changes when a file of `static` does, so that browsers keep it for ever; `KeyError` if there is none."""
+    """A version that changes with the file, so that browsers may cache it for ever; `KeyError` for no such file."""
     return _VERSIONS[name]
 
 

@@ -1,4 +1,4 @@
-"""A new task that met a worker without its skill: refused if no other worker is there, else left to the others."""
+"""A new task whose first worker lacks its skill: refused if that is the only worker, else left to the others."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the SDK hands a workflow at once: taken in batches, and never ahead of the workflow task that brings it."""
+"""The SDK's activations of a task: taken in batches, and never ahead of the workflow task that delivers them."""

@@ -1,4 +1,4 @@
-"""A task takes what a workflow task brings in batches, so that no activation exceeds the SDK's deadline of 2 seconds.
+"""A task takes the events of a workflow task in batches, so that no activation exceeds the SDK's deadline of 2 seconds.
 
 The deadline (TMPRL1101) is for one activation of a workflow, and ten thousand queued signals come in one. Here a task
 is given at most `BATCH` of them at once:
@@ -67,7 +67,7 @@ def more_comes() -> bool:
 
 
 class _Part:
-    """What a workflow task brought, and the workflow has not been given yet.
+    """The jobs of a workflow task that the workflow has not received yet.
 
     Args:
         turn: The workflow task; None is the one that the worker has been given.
@@ -80,7 +80,7 @@ class _Part:
         self.fired = any(job.fire_timer.seq == OWN for job in jobs)
 
     def add(self, jobs: Sequence[WorkflowActivationJob]) -> None:
-        """Add what came later."""
+        """Add later jobs."""
         if jobs:
             self.jobs = _in_order([*self.jobs, *jobs])
 
@@ -146,7 +146,7 @@ class Batches:
         return completion
 
     def _next_turn(self) -> None:
-        """Go over to the next workflow task, which is given first what is left of the one before."""
+        """Move on to the next workflow task; jobs left from the one before come first."""
         left = self._rest.pop(0).jobs
         if self._rest:
             turn = self._rest[0]

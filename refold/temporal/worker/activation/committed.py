@@ -1,4 +1,4 @@
-"""A query never shows what no workflow task has brought yet, and never changes the order in which a task takes it.
+"""A query never shows events that no workflow task has delivered, and never changes the order of events.
 
 A query that waited for a worker comes with the history as it is by then. The SDK's core gives the workflow all of it
 before it asks, also events that no workflow task has delivered. The workflow task that does deliver them may bring

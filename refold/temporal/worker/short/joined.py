@@ -1,4 +1,4 @@
-"""Gives a task the outcomes of its local effects one by one, though a single local activity brings them all.
+"""Delivers the outcomes of local effects to a task one by one, though a single local activity returns them all.
 
 A local activity of the SDK's leaves a marker in history, some 390 bytes of which are the SDK's own, and its outcome
 comes by way of the SDK's core. Here the effects that a task asks for within a stretch are performed by one:
@@ -181,7 +181,7 @@ class Joined:
         command.arguments.append(self._payload(token))  # which history does not keep
 
     def _ended(self, out: _Out, result: ActivityResolution, act: WorkflowActivation) -> WorkflowActivationCompletion:
-        """Answer the activity's completion, and what came along with it."""
+        """Complete the activation with the activity's end, and the other jobs that came with it."""
         rest = _bare(act)
         rest.jobs.extend(job for job in act.jobs if not _is_end(job, out.seq))
         completion = self._activated(rest) if rest.jobs else self._succeeded()

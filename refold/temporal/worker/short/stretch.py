@@ -1,4 +1,4 @@
-"""In which order a task takes what comes, where its effects are performed within workflow tasks.
+"""The order in which a task takes events, where its effects are performed within workflow tasks.
 
 A workflow task whose worker dies runs again, and by then more may have come: a message, another effect's outcome. The
 effects that were performed meanwhile are asked for again under the ids that they had only if the task takes the same
@@ -94,7 +94,7 @@ class Stretches:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no stretch and none is asked for, so that the task takes at once what comes from outside."""
+        """Whether there is no stretch and none is asked for, so that the task takes outside events at once."""
         return self._state is _State.NONE
 
     @property
@@ -109,14 +109,14 @@ class Stretches:
             self._commit = asyncio.ensure_future(self._committed())
 
     def outside(self, take: Callable[[], object]) -> None:
-        """Call `take`, which takes what comes from outside: now, or after the stretch if there is one."""
+        """Call `take`, which takes an event from outside: now, or after the stretch if there is one."""
         if self.is_idle:
             take()
         else:
             self._held.append(take)
 
     async def until_over(self) -> bool:
-        """Wait until the stretch is over, and what came before has been taken. Returns False if there is no stretch."""
+        """Wait until the stretch is over, and earlier events were taken. Returns False if there is no stretch."""
         if self.is_idle:
             return False
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -185,7 +185,7 @@ def _line(text: str) -> str:
 
 
 def note_refused(task: Snapshot, trigger: str, reason: str, *, by: str | None, seq: int | None = None) -> None:
-    """Log a refused event, without what came. Called from workflow code only, and not on a replay.
+    """Log a refused event, without its content. Called from workflow code only, and not on a replay.
 
     Args:
         task: The task.

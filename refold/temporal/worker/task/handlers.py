@@ -81,11 +81,11 @@ class TaskHandlers(ABC):
 
     @abstractmethod
     def _bring(self, event: Event) -> None:
-        """Pass an event to the fold as soon as the task takes what comes from outside, which may be now."""
+        """Pass an event to the fold as soon as the task takes outside events, which may be now."""
 
     @abstractmethod
     async def _until_stretch_over(self) -> bool:
-        """Wait until the task takes what comes from outside. Returns False if it takes it now."""
+        """Wait until the task takes outside events. Returns False if it takes them now."""
 
     @abstractmethod
     def _part_ended(self, ended: PartEnded) -> None:
@@ -334,7 +334,7 @@ class TaskHandlers(ABC):
         self._judged = len(self._entries)
 
     def stopped(self) -> Stopped:
-        """What the task shows for as long as it takes nothing."""
+        """What the task shows while it accepts no event."""
         journal = Segment(base=self._base, entries=tuple(self._shown()))
         return Stopped(
             snapshot=Stored[Snapshot](value=self._as_shown(self._now)),

@@ -134,7 +134,7 @@ def written(place: Place) -> str:
 
 
 def place_in(given: str) -> Place | None:
-    """The place that an address names; None for what is none, so that the list begins anew."""
+    """The place that an address names; None if it names none, and the list begins at its start."""
     at, _, task_id = given.partition(" ")
     with suppress(ValueError):
         moment = datetime.fromisoformat(at)
