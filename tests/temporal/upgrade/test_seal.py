@@ -9,14 +9,18 @@ from datetime import timedelta
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
+from temporalio.service import RPCError
 from temporalio.testing import TimeSkipper
 
 from refold import Content, InputRejected, Status
 from refold.engine import NoWorker, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
+from refold.temporal.dev import dev_server
 from refold.temporal.upgrade.sealing import is_fresh, seal
-from tests.temporal import skills
+from tests.servers import SETTINGS
+from tests.temporal import part_skills, skills
 from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_task import collected, settled, text, without_ids
 from tests.temporal.upgrade import sealed_skills
@@ -349,3 +353,46 @@ async def test_a_request_to_cancel_is_not_left_behind(client: Client, values: Fo
         assert (await settled(engine, task_id)).status is Status.CANCELED
         await asyncio.gather(*waiting)
     await replay_all(client, plugin, queue)
+
+
+async def test_what_a_part_reports_comes_once_its_task_takes_signals_again(values: Folder) -> None:
+    """
+    A server refuses more signals to one run than its limit: the part's question and end reach the task's next runs.
+    """
+    full = {**SETTINGS, "history.maximumSignalsPerExecution": "4"}
+    async with dev_server(settings=full) as server:
+        client = await Client.connect(server.address, data_converter=data_converter(values))
+        plugin = RefoldPlugin([part_skills], part_skills.TOOLS, model="scripted:demo", storage=values)
+        async with make_worker(client, plugin, task_queue=QUEUE):
+            engine = TemporalEngine(client, QUEUE, patience=PATIENT)
+            task_id = await begun(engine, "middle", "tea")
+            for slot, said, report in (("size", "large", "child"), ("color", "green", "part_ended")):
+                while [wait.slot for wait in (await engine.look(task_id)).waiting_for] != [slot]:
+                    await a_moment()
+                before = await run_of(engine, task_id)
+                await fill(client, task_id)
+                await engine.send(task_id, text(said), slot=slot)
+                await refused(client, f"{task_id}/1.1", report)
+                await seal(engine.connection, task_id)
+                await in_next_run(engine, task_id, before)
+            done = await settled(engine, task_id)
+
+            assert (done.status, done.messages[-1].text) == (Status.COMPLETED, "large green")
+
+
+async def fill(client: Client, task_id: str) -> None:
+    """Send a task as many signals as its run takes."""
+    task = client.get_workflow_handle(task_id)
+    sending = asyncio.gather(*(task.signal("try_anew") for _ in range(5)))
+    with pytest.raises(RPCError, match="limit for signal events"):
+        await sending
+
+
+async def refused(client: Client, part: str, name: str) -> None:
+    """Wait until the server has refused this signal of the part."""
+    sent: set[int] = set()
+    async for event in client.get_workflow_handle(part).fetch_history_events(wait_new_event=True):
+        if event.signal_external_workflow_execution_initiated_event_attributes.signal_name == name:
+            sent.add(event.event_id)
+        if event.signal_external_workflow_execution_failed_event_attributes.initiated_event_id in sent:
+            return

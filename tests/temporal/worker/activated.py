@@ -120,12 +120,18 @@ def queried(name: str) -> WorkflowActivationJob:
 
 
 def delivered(signal: int, *, failure: str = "") -> WorkflowActivationJob:
-    """What came of the signal of this number that the task sent."""
+    """What came of the signal of this number that the task sent; a failure is named by its type."""
     job = WorkflowActivationJob()
     job.resolve_signal_external_workflow.seq = signal
     if failure:
         job.resolve_signal_external_workflow.failure.message = failure
-        job.resolve_signal_external_workflow.failure.application_failure_info.type = "NotFound"
+        job.resolve_signal_external_workflow.failure.application_failure_info.type = failure
+    return job
+
+
+def fired(timer: int) -> WorkflowActivationJob:
+    job = WorkflowActivationJob()
+    job.fire_timer.seq = timer
     return job
 
 

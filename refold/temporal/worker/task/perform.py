@@ -72,6 +72,7 @@ from refold.temporal.data.wire import (
     TaskStart,
 )
 from refold.temporal.worker import profile
+from refold.temporal.worker.task.signals import signal
 
 LOST_S = 3600.0
 """For how long, in seconds, a command whose workers were lost is sent again before a person is asked."""
@@ -132,7 +133,7 @@ def begin(want: Want, task: Snapshot, how: How) -> asyncio.Future[Any]:
         return _timer(want)
     if isinstance(want, SendAnswer):
         said = want.message.model_dump(mode="json", exclude={"kind"})
-        return asyncio.ensure_future(workflow.get_external_workflow_handle(want.task_id).signal("message", said))
+        return asyncio.ensure_future(signal(want.task_id, "message", said))
     try:
         return _effect(want, task, how)
     except PayloadTooLarge as error:

@@ -53,6 +53,7 @@ from refold.temporal.worker.task.display import Display
 from refold.temporal.worker.task.handlers import MARK_ENTRIES, TaskHandlers
 from refold.temporal.worker.task.perform import CANCELED, How, begin, failure_of, left_open, local_outcome, outcome
 from refold.temporal.worker.task.room import Room
+from refold.temporal.worker.task.signals import signal
 
 
 class SkillWorkflow(TaskHandlers):
@@ -351,8 +352,7 @@ class SkillWorkflow(TaskHandlers):
         waits, unresolved = self._reported = _for_people(self._now)
         asked = ChildAsked(invocation_id=self._now.task_id, waits=waits, unresolved=unresolved, refused=self._unfit)
         self._unfit = {}
-        signal = workflow.get_external_workflow_handle(parent.workflow_id).signal("child", asked)
-        self._report = asyncio.ensure_future(signal)
+        self._report = asyncio.ensure_future(signal(parent.workflow_id, "child", asked))
         self._report.add_done_callback(self._reported_to)
 
     def _reported_to(self, report: asyncio.Future[None]) -> None:
@@ -492,14 +492,14 @@ class SkillWorkflow(TaskHandlers):
                 telling.add_done_callback(partial(self._told_part, want.invocation_id))
 
     async def _tell(self, id: str) -> None:
-        part, early = workflow.get_external_workflow_handle(id), id not in self._started
+        early = id not in self._started
         try:
-            await part.signal("report_end", True)
+            await signal(id, "report_end", True)
         except ApplicationError:
             if not early:
                 raise
             await workflow.wait_condition(lambda: id in self._started)  # the signal overtook the start
-            await part.signal("report_end", True)
+            await signal(id, "report_end", True)
 
     def _told_part(self, id: str, telling: asyncio.Future[None]) -> None:
         if telling.cancelled():
@@ -542,7 +542,7 @@ class SkillWorkflow(TaskHandlers):
         if self._ends_last and self._report is not None:
             await asyncio.wait([self._report])  # two signals could overtake each other
         with contextlib.suppress(ApplicationError):  # a parent that is gone needs to know nothing
-            await workflow.get_external_workflow_handle(parent.workflow_id).signal("part_ended", ended)
+            await signal(parent.workflow_id, "part_ended", ended)
         self._end_reported = True
 
     def _go_on(self) -> None:

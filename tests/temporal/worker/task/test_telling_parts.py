@@ -1,21 +1,32 @@
-"""A whole task that goes on in a new run and its parts: each end is reported, in whatever order a server delivers."""
+"""A whole task that goes on in a new run and its parts: each end is reported, in whatever order a server delivers, and
+however many signals the other one was sent."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from refold import Content
-from refold.core.events import UserMessage
+from refold.core.commands import AskUser
+from refold.core.events import ChildAsked, UserMessage
+from refold.core.waits import Wait
 from refold.temporal.data.wire import TaskStart
+from refold.temporal.worker.task.signals import FULL
 from tests.temporal import part_skills
 from tests.temporal.worker.activated import (
+    BEGAN,
     Activated,
     cancel_requested,
     delivered,
+    fired,
     part_started,
     signaled,
     updated,
 )
 
-REPORT_END = "signal_external_workflow_execution report_end"
+SIGNAL = "signal_external_workflow_execution"
+REPORT_END = f"{SIGNAL} report_end"
 
 
 async def test_a_part_that_had_not_started_is_told_again() -> None:
@@ -28,7 +39,7 @@ async def test_a_part_that_had_not_started_is_told_again() -> None:
 
     task.begin(start.model_dump(mode="json"))
     asked = task.act(updated("seal", None))
-    overtook = task.act(delivered(1, failure="no such workflow"))
+    overtook = task.act(delivered(1, failure="ExternalWorkflowExecutionNotFound"))
     started = task.act(part_started(1))
     told = task.act(delivered(2))
 
@@ -66,3 +77,66 @@ async def test_a_part_whose_start_is_refused_reports_it() -> None:
     last = part.act(delivered(1))
 
     assert (first[-1], last) == ("signal_external_workflow_execution part_ended", ["fail_workflow_execution"])
+
+
+def asking() -> tuple[Activated, str]:
+    """A part that reports its question."""
+    part = Activated(part_skills.LowWorkflow, "whole/1.1", part_of="whole")
+    start = TaskStart(message=UserMessage(content=Content.from_text("go")), parent="whole")
+    return part, part.begin(start.model_dump(mode="json"))[-1]
+
+
+def ending() -> tuple[Activated, str]:
+    """A part that reports its end."""
+    part = Activated(part_skills.LimitedWorkflow, "whole/1.1", part_of="whole")
+    message = UserMessage(content=Content.from_data({"timeout_s": "soon"}))
+    start = TaskStart(message=message, parent="whole").model_dump(mode="json")
+    return part, part.act(part.initialized(start), signaled("report_end", True))[-1]
+
+
+def whole() -> Activated:
+    task = Activated(part_skills.MiddleWorkflow, "whole")
+    task.begin(TaskStart(message=UserMessage(content=Content.from_text("go"))).model_dump(mode="json"))
+    task.act(part_started(1))
+    return task
+
+
+def sealing() -> tuple[Activated, str]:
+    """A whole task that asks its part for its end."""
+    task = whole()
+    return task, task.act(updated("seal", None))[-1]
+
+
+def answering() -> tuple[Activated, str]:
+    """A whole task that passes an answer on to its part."""
+    task = whole()
+    question = AskUser(id="size", message=Content.from_text("Size?"))
+    wait = Wait(gate="whole/1.1/1.1", ask=question, since=BEGAN)
+    task.act(signaled("child", ChildAsked(invocation_id="whole/1.1", waits=(wait,))))
+    return task, task.act(signaled("message", "large"))[-1]
+
+
+@pytest.mark.parametrize("sending", [asking, ending, sealing, answering])
+async def test_a_signal_is_sent_until_the_receiver_takes_it(sending: Callable[[], tuple[Activated, str]]) -> None:
+    """
+    The server refuses the 10,001st signal of a run: what a part asks, its end and an answer to it would be lost.
+    """
+    task, sent = sending()
+
+    refused = task.act(delivered(1, failure=FULL))
+    again = task.act(fired(1))
+    refused_again = task.act(delivered(2, failure=FULL))
+
+    assert sent.startswith(SIGNAL)
+    assert (refused, again, refused_again) == (["set_patch_marker", "start_timer"], [sent], ["start_timer"])
+
+
+async def test_a_recorded_run_whose_signal_was_lost_is_replayed_as_it_was() -> None:
+    """
+    An earlier release did not send it again: a run that began with it has no marker, and no timer.
+    """
+    task, _ = asking()
+
+    lost = task.activated(6, delivered(1, failure=FULL), replaying=True)
+
+    assert list(lost.successful.commands) == []

@@ -1,0 +1,42 @@
+"""Signals of a task to its parts, and of a part to its task: none is lost while the receiver takes no more of them.
+
+The server accepts 10,000 signals for one run, and refuses more until the task goes on in a new one. Such a signal is
+sent again, at growing intervals: the outcome of a part, its question or an answer to it would be lost otherwise.
+
+A patch marker in history says so. Runs in which earlier releases met the limit have none: there the signal is lost.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+FULL = "SignalCountLimitExceeded"
+"""The type of the failure of a signal to a run that takes no more."""
+
+PATCH = "refold.signal_again"
+
+FIRST_PAUSE = timedelta(seconds=1)
+LONGEST_PAUSE = timedelta(minutes=5)
+
+
+async def signal(task_id: str, name: str, said: Any) -> None:
+    """Signal the open run of another task; called from workflow code only.
+
+    Raises:
+        ApplicationError: There is no such task, or it has ended.
+    """
+    receiver, pause = workflow.get_external_workflow_handle(task_id), FIRST_PAUSE
+    while True:
+        try:
+            await receiver.signal(name, said)
+        except ApplicationError as error:
+            if error.type != FULL or not workflow.patched(PATCH):
+                raise
+        else:
+            return
+        await workflow.sleep(pause, summary=f"{task_id} takes no more signals in this run")
+        pause = min(2 * pause, LONGEST_PAUSE)
