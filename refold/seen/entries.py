@@ -148,7 +148,7 @@ def family(type: str) -> str:
         return type
     if type.startswith(("http_4", "http_5")):
         return f"{type[:6]}xx"
-    if type in ("unknown_tool", "unknown_activity"):
+    if type in ("unknown_tool", "unknown_activity", "not_readable_here"):
         return "another_release"
     name = type.lower()
     if "timeout" in name:

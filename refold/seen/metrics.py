@@ -168,8 +168,8 @@ EFFECT_SECONDS = _histogram(
     _one_of("effect", EFFECTS), _one_of("outcome", OUTCOMES),
 )  # fmt: skip
 LEFT_TO_OTHERS = _counter(
-    "refold_left_to_others", "Activities that the worker did not know, and left to other workers.",
-    _one_of("failure", ("unknown_tool", "unknown_activity", "another_release")),
+    "refold_left_to_others", "Activities that the worker did not know or could not read, and left to other workers.",
+    _one_of("failure", ("unknown_tool", "unknown_activity", "another_release", "not_readable_here")),
 )  # fmt: skip
 STORAGE_AWAITED = _counter("refold_storage_awaited", "Failed attempts to write a large result to storage.")
 LEDGER_ANSWERS = _counter(

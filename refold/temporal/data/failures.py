@@ -1,13 +1,33 @@
-"""How failures are written: bounded in size, and encrypted where there is a codec."""
+"""How failures are written: bounded in size, and encrypted where there is a codec.
+
+A worker without the key or the storage of an activity's input leaves the activity to others, though the SDK would fail
+it: the failure gets a type of its own, by which the task goes on asking (`refold.temporal.worker.task.perform`).
+"""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DefaultFailureConverter, PayloadConverter
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from refold.core.values import shortened
 from refold.engine import CodecError, PayloadTooLarge, StorageError
+from refold.seen import metrics
+from refold.seen.logs import logger
+from refold.seen.meters import count
+
+NOT_READABLE = "not_readable_here"
+"""The type of the failure of an activity whose input the worker could not read, so that it performed nothing."""
+
+PAUSE = timedelta(seconds=1)
+"""How long the server waits before it dispatches such an activity again, perhaps to another worker."""
+
+_UNDECODED = ("Failed decoding arguments", "Failed decoding heartbeat details")
+"""What the SDK says of an activity that it could not begin."""
+
+log = logger(__name__)
 
 
 class RefoldFailureConverter(DefaultFailureConverter):
@@ -19,7 +39,7 @@ class RefoldFailureConverter(DefaultFailureConverter):
 
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
         """See the SDK."""
-        self._written(exception, payload_converter, failure)
+        self._written(_left_to_others(exception), payload_converter, failure)
         _bounded(failure)
 
     def _written(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
@@ -52,10 +72,29 @@ class EncodedFailureConverter(RefoldFailureConverter):
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
         """See the SDK."""
         super().to_failure(exception, payload_converter, failure)
-        if isinstance(exception, CodecError | StorageError):
+        if isinstance(exception, CodecError | StorageError) or _is_undecoded(exception):
             failure.stack_trace = ""
         else:
             _encode_attributes(failure, payload_converter)
+
+
+def _is_undecoded(exception: BaseException) -> bool:
+    """Whether the SDK could not read an activity's input, for want of a key or a stored value."""
+    return (
+        isinstance(exception, ApplicationError)
+        and exception.message in _UNDECODED
+        and isinstance(exception.__cause__, CodecError | StorageError)
+    )
+
+
+def _left_to_others(exception: BaseException) -> BaseException:
+    """The exception to write: without details, which nobody could read if this worker's key is of no other process."""
+    if not _is_undecoded(exception):
+        return exception
+    why = f"this worker cannot read the command: {exception.__cause__}"
+    log.warning("left_to_others", failure=NOT_READABLE, reason=why)
+    count(metrics.LEFT_TO_OTHERS, NOT_READABLE)
+    return ApplicationError(why, type=NOT_READABLE, next_retry_delay=PAUSE, category=ApplicationErrorCategory.BENIGN)
 
 
 FAILURE_CHARS = 20_000

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,10 +18,10 @@ from temporalio.converter import PayloadCodec
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from refold import InputRejected, Status
+from refold import Content, InputRejected, Status
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.data import absent
+from refold.temporal.data import absent, failures
 from refold.temporal.data.payloads import THRESHOLD_BYTES, Stored, data_converter, reference_in
 from refold.temporal.data.storage import Folder, Off, Storage, ValueMissing
 from refold.temporal.dev import DevServer
@@ -30,6 +31,7 @@ from tests.temporal.conftest import PATIENT, failures_of_the_worker
 from tests.temporal.data.asking import AsksAPart
 from tests.temporal.test_odd_payloads import journal, payload, referring, signal, start, unharmed, update
 from tests.temporal.test_task import settled, text
+from tests.waiting import a_moment
 
 LARGE = "x" * (2 * THRESHOLD_BYTES)
 
@@ -70,17 +72,19 @@ class Site:
         self.engine = TemporalEngine(client, f"absent-{uuid4().hex[:8]}", patience=PATIENT)
 
     def worker(
-        self, codec: PayloadCodec | None = None, storage: Storage | None = None
+        self, codec: PayloadCodec | None = None, storage: Storage | None = None, *, part: str = "all"
     ) -> AbstractAsyncContextManager[Worker]:
-        """A worker without any memory of the tasks."""
+        """A worker without any memory of the tasks; perhaps of tasks or of effects alone."""
         storage = self.storage if storage is None else storage
         config: dict[str, Any] = {
             **self.client.config(),
             "data_converter": data_converter(storage, codec),
         }
         config["plugins"] = []
-        plugin = RefoldPlugin([skills, AsksAPart], skills.TOOLS, model="scripted:demo", storage=storage)
-        return make_worker(Client(**config), plugin, task_queue=self.engine.task_queue)
+        served = [] if part == "effects" else [skills, AsksAPart]
+        plugin = RefoldPlugin(served, skills.TOOLS, model="scripted:demo", storage=storage)
+        queue = self.engine.task_queue
+        return make_worker(Client(**config), plugin, task_queue=queue, no_remote_activities=part == "tasks")
 
     async def waiting(self) -> TaskView:
         """A task that waits for a message."""
@@ -274,6 +278,27 @@ async def test_a_key_that_is_rolled_out(site: Site) -> None:
         after = await journal(site.engine, view.task_id)
         assert [bool(one.refused) for one in after[view.seq :]] == [False]
         await site.engine.cancel(view.task_id)
+
+
+@pytest.mark.parametrize("ring", [None, Encryption({"stray": os.urandom(32)})], ids=["no-codec", "another-key"])
+async def test_an_effect_waits_for_a_worker_with_its_key(
+    site: Site, monkeypatch: pytest.MonkeyPatch, ring: Encryption | None
+) -> None:
+    """
+    A worker without it performs nothing, and the task says which key it lacks, also where nobody has that worker's own.
+    """
+    monkeypatch.setattr(failures, "PAUSE", timedelta(milliseconds=10))
+    async with site.worker(OTHER, part="tasks"):
+        async with site.worker(ring, part="effects"):
+            task_id = (
+                await site.engine.start("stubborn", Content.from_data({"key": uuid4().hex, "failures": 0}))
+            ).task_id
+            while not (view := await site.engine.look(task_id)).pending or not view.pending[0].blocked:
+                await a_moment()
+            assert "encrypted by the key 'other'" in str(view.pending[0].failure)
+        async with site.worker(OTHER, part="effects"):
+            await site.engine.resolve(task_id, retry=True)
+            assert (await settled(site.engine, task_id)).status is Status.COMPLETED
 
 
 async def test_a_worker_without_storage(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,16 +25,18 @@ from temporalio.converter import (
     SerializationContext,
     WithSerializationContext,
 )
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.receipts import Finished, LedgerAnswer, LedgerUnavailable, Perform
 from refold.engine import CodecError, StorageError
 from refold.temporal import RefoldPlugin
 from refold.temporal.data.codec import CodecSeal, codec_from_env
+from refold.temporal.data.failures import NOT_READABLE
 from refold.temporal.data.payloads import Stored, codec_in, data_converter, load
-from refold.temporal.data.storage import Folder, Off, ValueCorrupt, ValueDriver, key_of
+from refold.temporal.data.storage import Folder, Off, ValueCorrupt, ValueDriver, ValueMissing, key_of
 from refold.temporal.encryption import Encryption, from_env
+from refold.temporal.worker.task.perform import LOST_S, failure_of
 
 OLD, NEW = b"o" * 32, b"n" * 32
 SECRET = "a secret diagnosis"
@@ -248,6 +250,35 @@ async def test_a_missing_key_is_said_in_plain_text(folder: Folder) -> None:
     await data_converter(folder, ring(k=NEW)).encode_failure(CodecError("encrypted by the key 'other'"), failure)
 
     assert failure.message == "encrypted by the key 'other'"
+
+
+@pytest.mark.parametrize("cause", [CodecError("the key 'other'"), ValueMissing("0" * 64, "a folder")])
+@pytest.mark.parametrize("codec", [None, ring(k=NEW)], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("what", ["arguments", "heartbeat details"])
+async def test_an_activity_that_cannot_be_read_here_is_left_to_others(
+    folder: Folder, cause: Exception, codec: Encryption | None, what: str
+) -> None:
+    """
+    Whoever has the key or the value performs it: the SDK's failure would end the command. Everybody can read why.
+    """
+    undecoded, failure = ApplicationError(f"Failed decoding {what}", non_retryable=True), Failure()
+    undecoded.__cause__ = cause
+    await data_converter(folder, codec).encode_failure(undecoded, failure)
+    about = failure.application_failure_info
+
+    assert failure.message == f"this worker cannot read the command: {cause}"
+    assert (about.type, about.non_retryable, len(about.details.payloads)) == (NOT_READABLE, False, 0)
+    read = await data_converter(folder).decode_failure(failure)
+    assert failure_of(of_activity(read)).again_s == LOST_S
+
+
+def of_activity(cause: BaseException) -> ActivityError:
+    error = ActivityError(
+        "failed", scheduled_event_id=1, started_event_id=2, identity="", activity_type="", activity_id="",
+        retry_state=None,
+    )  # fmt: skip
+    error.__cause__ = cause
+    return error
 
 
 async def test_without_a_codec_failures_stay_readable(folder: Folder) -> None:

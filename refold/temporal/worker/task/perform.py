@@ -60,6 +60,7 @@ from refold.core.values import Value
 from refold.cost import OWNER_DAY
 from refold.engine import PayloadTooLarge
 from refold.engine.refusals import not_needed
+from refold.temporal.data.failures import NOT_READABLE
 from refold.temporal.data.inputs import Unread
 from refold.temporal.data.search_attributes import at_start
 from refold.temporal.data.wire import (
@@ -75,7 +76,8 @@ from refold.temporal.worker import profile
 from refold.temporal.worker.task.signals import signal
 
 LOST_S = 3600.0
-"""For how long, in seconds, a command whose workers were lost is sent again before a person is asked."""
+"""For how long, in seconds, a command is sent again whose workers were lost, or could not read it, before a person is
+asked, or it fails."""
 
 LOCAL_PATIENCE = timedelta(seconds=60)
 """How long a local activity may wait for a free slot of its worker, and for its effect."""
@@ -485,6 +487,8 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _classified(error: ApplicationError) -> Failure:
+    if error.type == NOT_READABLE:
+        return Failure(kind=FailureKind.PERMANENT, type=NOT_READABLE, message=error.message, again_s=LOST_S)
     if error.details:
         try:
             return Failure.model_validate(error.details[0])
