@@ -178,6 +178,7 @@ class LedgeredCall:
                     return await self._performed(answer)
                 case Finished():
                     note("refold.receipt_found", True)
+                    self._tell_of(answer)
                     return answer.value
                 case KeyReused():
                     raise Verdict(self._reused(answer))
@@ -202,6 +203,16 @@ class LedgeredCall:
                     answer = await self._begin(self._ledger.begin, self._ask)
                 case _:
                     assert_never(answer)
+
+    def _tell_of(self, found: Finished) -> None:
+        """Say that the effect is not performed: by a key or an id that is used again, another task may have done it."""
+        log.info(
+            "receipt_found",
+            invocation_id=self._invocation.invocation_id,
+            tool=self._spec.name,
+            by=found.task_id,
+            at=datetime.fromtimestamp(found.at, UTC).isoformat(timespec="seconds"),
+        )
 
     async def _begin(self, begin: Callable[..., LedgerAnswer], *args: Any) -> LedgerAnswer:
         answer, canceled = await until_answered(

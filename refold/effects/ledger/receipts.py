@@ -29,7 +29,7 @@ performed again under its key; its receiver gets a different idempotency key, si
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from pydantic import JsonValue
@@ -143,9 +143,16 @@ class Perform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The effect is done; `result` is its recorded result as JSON."""
+    """The effect is done; `result` is its recorded result as JSON.
+
+    Attributes:
+        task_id: The task that performed it.
+        at: When it was recorded, in seconds since 1970.
+    """
 
     result: str
+    task_id: str = field(default="", compare=False)
+    at: float = field(default=0.0, compare=False)
 
     @property
     def value(self) -> JsonValue:
@@ -205,7 +212,7 @@ def begin(
     if receipt.fingerprint != ask.fingerprint:
         return receipt, KeyReused(known=receipt.fingerprint, given=ask.fingerprint)
     if receipt.state is ReceiptState.DONE:
-        return receipt, Finished(result=receipt.result or "null")
+        return receipt, Finished(result=receipt.result or "null", task_id=receipt.task_id, at=receipt.changed_at)
     if receipt.state is ReceiptState.EXECUTING and now < receipt.lease_until:
         return receipt, InProgress(until=receipt.lease_until)
     if ask.decided in (receipt.fence, ANY_TRY):

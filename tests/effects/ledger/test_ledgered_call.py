@@ -35,7 +35,7 @@ from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.ledgered_call import ASKED_AGAIN_S
 from refold.effects.ledger.receipts import Perform, Receipt, ReceiptState
 from refold.effects.ledger.store import store_of
-from tests.effects.conftest import INVOCATION, Bench, failure_in
+from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in
 from tests.services.payments import Moved, PaymentGateway
 
 KEY = wire_key(namespace="ns", tool="charge", key=INVOCATION)
@@ -143,6 +143,19 @@ async def test_a_second_call_gets_the_first_ones_result(gateway: PaymentGateway)
     assert first == again == elsewhere
     assert [entry.id for entry in gateway.entries] == ["charges-1"]
     assert gateway.keys == [KEY]
+
+
+async def test_an_effect_that_is_not_performed_is_logged(gateway: PaymentGateway) -> None:
+    """
+    With the task that performed it: an id may be used again, after the server has lost or deleted its first task.
+    """
+    async with at_work(charging(gateway)) as bench:
+        with capture_logs() as logs:
+            await ask(bench)
+            await ask(bench)
+
+    [found] = [log for log in logs if log["event"] == "receipt_found"]
+    assert (found["tool"], found["invocation_id"], found["by"]) == ("charge", INVOCATION, TASK)
 
 
 async def test_callers_at_the_same_moment(gateway: PaymentGateway) -> None:
