@@ -321,6 +321,8 @@ class Ledger:
     def _begun(self, found: Receipt | None, ask: Ask, now: float) -> tuple[Receipt | None, LedgerAnswer]:
         # `_claim` has just made the only hold of this key in this process, so no other call here performs the effect.
         mine = found is not None and found.holder == self.holder and found.fence != self._unwritten.get(ask.key)
+        if found is not None and not mine and receipts.went_back(found, now):
+            log.warning("clock_went_back", key=ask.key, seconds=found.changed_at - now)
         return receipts.begin(found, ask, now, abandoned=mine)
 
     def _claim(

@@ -5,6 +5,7 @@
 | nothing, or *released*               | `Perform`                                | executing, next fence   |
 | *done*                               | `Finished`: the stored result, no call   |                         |
 | *executing*, its lease runs          | `InProgress`: wait                       |                         |
+| *executing*, as changed in the future | `InProgress`: wait                      | executing, a new lease  |
 | *executing*, its lease has expired   | `OutcomeUnknown`: ask the probe, then a person | unknown           |
 | *unknown*                            | `OutcomeUnknown`                         |                         |
 | the last two, a person said "retry"  | `Perform`                                | executing, next fence   |
@@ -213,6 +214,11 @@ def begin(
         return receipt, KeyReused(known=receipt.fingerprint, given=ask.fingerprint)
     if receipt.state is ReceiptState.DONE:
         return receipt, Finished(result=receipt.result or "null", task_id=receipt.task_id, at=receipt.changed_at)
+    if went_back(receipt, now):
+        # The lease begins anew, since its worker may live, and renews it then. Else it would run for hours, if the
+        # clock was ahead by hours.
+        lease_s = receipt.lease_until - receipt.changed_at
+        receipt = replace(receipt, lease_until=now + lease_s, changed_at=now)
     if receipt.state is ReceiptState.EXECUTING and now < receipt.lease_until:
         return receipt, InProgress(until=receipt.lease_until)
     if ask.decided in (receipt.fence, ANY_TRY):
@@ -220,6 +226,11 @@ def begin(
     if receipt.state is ReceiptState.EXECUTING:
         receipt = _changed(receipt, ReceiptState.UNKNOWN, now, "the worker that performed it fell silent")
     return receipt, OutcomeUnknown(receipt=receipt)
+
+
+def went_back(receipt: Receipt, now: float) -> bool:
+    """Whether the clock has gone back since a lease began."""
+    return receipt.state is ReceiptState.EXECUTING and now < receipt.changed_at
 
 
 def take_over(receipt: Receipt | None, ask: Ask, fence: int, now: float) -> tuple[Receipt | None, LedgerAnswer]:

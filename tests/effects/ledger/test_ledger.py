@@ -154,6 +154,23 @@ def test_silence_is_a_doubt(two: tuple[Ledger, Ledger], clock: Clock) -> None:
     assert isinstance(begin(other), OutcomeUnknown)
 
 
+def test_a_clock_that_goes_back_keeps_no_lease_for_longer(two: tuple[Ledger, Ledger], clock: Clock) -> None:
+    """
+    It was hours ahead when the worker began, which then died. The log says so once.
+    """
+    one, other = two
+    clock.now += 5 * 3600
+    performing(begin(one))
+    clock.now -= 5 * 3600
+
+    with capture_logs() as logs:
+        assert [type(begin(other)) for _ in range(2)] == [InProgress] * 2
+    clock.now += 30.1
+
+    assert isinstance(begin(other), OutcomeUnknown)
+    assert [(log["event"], log["key"], log["seconds"]) for log in logs] == [("clock_went_back", "k", 5 * 3600)]
+
+
 def test_a_late_result_settles_the_doubt(two: tuple[Ledger, Ledger], clock: Clock) -> None:
     """
     The stalled worker's result counts, as nobody took over.
@@ -792,7 +809,7 @@ class Workers(RuleBasedStateMachine):
         self.workers[who] = self.worker()
         self.trying[who] = None
 
-    @rule(seconds=st.sampled_from([1, 20, 40]))
+    @rule(seconds=st.sampled_from([1, 20, 40, -20, -4_000]))
     def time_passes(self, seconds: int) -> None:
         self.clock.now += seconds
 

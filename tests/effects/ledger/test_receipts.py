@@ -88,6 +88,21 @@ def test_what_whoever_asks_is_told(
         assert (after.fence, after.holder, after.lease_until) == (answer.fence, "me", NOW + 30)
 
 
+@pytest.mark.parametrize("ahead", [0.001, 40.0, 5 * 3600.0])
+def test_a_lease_of_a_clock_that_was_ahead_begins_anew(ahead: float) -> None:
+    """
+    By the clock as it is now, since the worker may live: then it renews it; else it expires like any other.
+    """
+    known = replace(receipt(EXECUTING), changed_at=NOW + ahead, lease_until=NOW + ahead + 15)
+
+    again, told = receipts.begin(known, replace(ASK, decided=3), NOW)
+    assert told == InProgress(until=NOW + 15)
+    assert again == replace(known, changed_at=NOW, lease_until=NOW + 15)
+    assert receipts.begin(again, ASK, NOW + 14) == (again, InProgress(until=NOW + 15))
+    _, told = receipts.begin(again, replace(ASK, decided=3), NOW + 15)
+    assert told == Perform(fence=4)
+
+
 def test_a_process_knows_what_it_never_began() -> None:
     """
     The database went away before it confirmed the write: nothing happened, so nobody is asked.
