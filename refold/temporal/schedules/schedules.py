@@ -27,6 +27,7 @@ from temporalio.client import (
     ScheduleHandle,
     ScheduleListActionStartWorkflow,
     ScheduleListDescription,
+    ScheduleOverlapPolicy,
     SchedulePolicy,
     ScheduleState,
     WorkflowExecutionStatus,
@@ -74,6 +75,9 @@ FREE_WITHIN_S = 30
 
 LOCKED_WITHIN_S = 30.0
 """How long a patch waits, in seconds, for those that were sent before it; longer than `FREED_AFTER`."""
+
+_QUEUES = (ScheduleOverlapPolicy.BUFFER_ONE, ScheduleOverlapPolicy.BUFFER_ALL)
+"""With these a start waits for an open task for as long as that takes; a canceled one mostly ends soon."""
 
 NEXT = 5
 """How many coming times a schedule shows."""
@@ -241,28 +245,32 @@ class Schedules:
                 trigger = TriggerImmediatelyRequest()
                 trigger.scheduled_time.FromDatetime(second)
                 await self._patch(id, SchedulePatch(trigger_immediately=trigger))
-                skipped = await self._until_started(id, before, claim.id)
+                why_not = await self._until_started(before, claim.id)
+                if why_not:  # it may wait for an open task, and until then no task keeps its id from the next start
+                    await asyncio.sleep((second - datetime.now(UTC)).total_seconds() + 1)
             finally:
                 await views.forget(self._connection, claim.id, claim.run_id)
-        if not skipped:
+        if not why_not:
             return claim.id
-        raise InputRejected(f"schedule {id!r} has started no task now: {skipped}")
+        raise InputRejected(f"schedule {id!r} has started no task now: {why_not}")
 
-    async def _until_started(self, id: str, before: ScheduleDescription, new: str) -> str:
+    async def _until_started(self, before: ScheduleDescription, new: str) -> str:
         """Wait until the server has started a task; why it has not, if so."""
-        until = asyncio.get_running_loop().time() + STARTS_WITHIN_S
-        while asyncio.get_running_loop().time() < until:
-            now = await self._handle(id).describe()
+        overlap, until = before.schedule.policy.overlap, asyncio.get_running_loop().time() + STARTS_WITHIN_S
+        while True:
+            now = await self._handle(before.id).describe()
             if new in _ids([one.action for one in now.info.recent_actions]):
                 return ""
+            open_ones = ", ".join(_ids(now.info.running_actions)) or "an earlier task"
             if now.info.num_actions_skipped_overlap > before.info.num_actions_skipped_overlap:
-                break
-            await asyncio.sleep(LOOK_S)
-        else:
-            if not before.info.running_actions:
+                return f"{open_ones} is open, and its overlap is {overlap_of(overlap)}"
+            timed_out = asyncio.get_running_loop().time() >= until
+            waits = now.info.running_actions and now.raw_description.info.buffer_size
+            if waits and (timed_out or overlap in _QUEUES):
+                return f"{new} starts once {open_ones} has ended, as its overlap is {overlap_of(overlap)}"
+            if timed_out:
                 return f"the server has not begun it in {STARTS_WITHIN_S:g} s; it may yet, and then `show` has it"
-        view = await self.look(id)
-        return f"{', '.join(view.running) or 'an earlier task'} is open, and its overlap is {view.overlap}"
+            await asyncio.sleep(LOOK_S)
 
     async def _claimed(self, told: ScheduleDescription) -> tuple[WorkflowHandle[Any, Any], datetime]:
         """Claim the first free second from now on, by a task that never begins.

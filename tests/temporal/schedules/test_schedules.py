@@ -219,6 +219,31 @@ async def test_while_a_task_is_open_none_starts_beside_it(engine: TemporalEngine
     await asyncio.gather(*(engine.cancel(one) for one in (first, *several)))
 
 
+async def test_a_start_by_hand_that_waits_says_so_and_has_an_id_of_its_own(
+    engine: TemporalEngine, schedules: Schedules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    At once, and as what it will be: it starts when the open task has ended, and so do all that were sent with it.
+    """
+    id = new_id()
+    await schedules.create(id, "talk", text("hello"), Timing(every=SELDOM.every, overlap=Overlap.QUEUE_ALL))
+    monkeypatch.setattr(code, "STARTS_WITHIN_S", 3_600.0)
+
+    first = await schedules.run_now(id)
+    told = await asyncio.gather(*(schedules.run_now(id) for _ in range(2)), return_exceptions=True)
+
+    waiting = {str(one).split(" no task now: ")[1].split(" starts once ")[0] for one in told}
+    assert len(waiting) == 2
+    assert {f"starts once {first} has ended, as its overlap is queue-all"} == {
+        str(one)[str(one).index("starts once") :] for one in told
+    }
+    while (running := (await schedules.look(id)).running) != ():
+        await engine.cancel(running[0])
+        while (await schedules.look(id)).running == running:
+            await a_moment()
+    assert {one.task_id for one in await listed(schedules, id, 3)} == {first, *waiting}
+
+
 @pytest.mark.parametrize(
     ("timing", "why"),
     [
