@@ -50,7 +50,7 @@ from refold.temporal.data.inputs import input_of, start_from
 from refold.temporal.data.priority import priority_of
 from refold.temporal.data.search_attributes import CONTEXT, STATE_AT, STATUS_AT
 from refold.temporal.data.wire import TaskStart
-from refold.temporal.schedules.timing import Timing, due, overlap_of, times_of
+from refold.temporal.schedules.timing import Overlap, Timing, due, overlap_of, times_of
 
 STARTED_BY = SearchAttributeKey.for_keyword("TemporalScheduledById")
 """The schedule that started a task, as the server writes it."""
@@ -133,18 +133,24 @@ class Schedules:
             started_by: Who creates it; a gate may exclude the starter from deciding.
             stream: Stream the model's tokens to watchers.
             paused: It starts nothing until `resume`.
-            pause_on_failure: It pauses itself when one of its tasks fails.
+            pause_on_failure: It pauses itself when one of its tasks fails. Not for tasks that start beside open ones
+                (`Overlap.ALLOW`), since the server does not watch those.
             batch: Nobody waits for its tasks: see `Engine.start`.
             note: What it is for.
 
         Raises:
             ScheduleExists: There is one with this id.
             UnknownSkill: The workers have no such skill.
-            InputRejected: The skill does not take the content, the content is too large, the id is none, or the times
-                cannot be read, or never come.
+            InputRejected: The skill does not take the content, the content is too large, the id is none, it would not
+                pause on a failure, or the times cannot be read, or never come.
         """
         _check_id(id)
         timing.checked()
+        if pause_on_failure and timing.overlap is Overlap.ALLOW:
+            raise InputRejected(
+                "a schedule whose tasks start beside open ones would not pause on a failure, since the server does not "
+                f"watch such tasks: take another overlap than {Overlap.ALLOW}, or leave the pause out"
+            )
         start = checked(
             TaskStart,
             message=message_of(content),

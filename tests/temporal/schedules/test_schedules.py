@@ -64,6 +64,17 @@ async def test_content_that_cannot_be_written_is_refused() -> None:
         await Schedules(nowhere).create("morning", "hello", text("Good morning \ud83d"), SELDOM)
 
 
+async def test_a_pause_that_would_never_come_is_refused() -> None:
+    """
+    The server watches no tasks that start beside one another, so it does not learn that one has failed.
+    """
+    nowhere: Any = SimpleNamespace(client=None)
+    beside = Timing(every=SELDOM.every, overlap=Overlap.ALLOW)
+
+    with pytest.raises(InputRejected, match="would not pause on a failure"):
+        await Schedules(nowhere).create("morning", "hello", text("I am Ada"), beside, pause_on_failure=True)
+
+
 def new_id() -> str:
     return f"s{uuid4().hex[:8]}"
 
