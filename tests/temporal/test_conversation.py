@@ -131,6 +131,27 @@ async def test_a_task_goes_on_with_one_that_was_terminated(client: Client, value
     assert len(now) == len(said) + 2
 
 
+async def test_a_task_goes_on_with_one_that_was_terminated_before_a_worker_took_it(
+    client: Client, values: Folder
+) -> None:
+    """
+    Nobody can be asked about that one; what it was to go on with is known all the same.
+    """
+    engine = TemporalEngine(client, "cut-short", patience=timedelta(seconds=1))
+    async with make_worker(client, chatting(values), task_queue="cut-short"):
+        former = await talk(engine, ["How are you?"])
+        said = (await engine.at(former.task_id, former.seq)).threads["main"].said
+        delayed = await engine.start("chats", text("And now?"), previous=former.task_id, start_delay=timedelta(hours=1))
+        await client.get_workflow_handle(delayed.task_id).terminate()
+
+        view = await engine.start("chats", text("And now?"), previous=delayed.task_id)
+        view = await settled(engine, view.task_id)
+        now = (await engine.at(view.task_id, view.seq)).threads["main"].said
+
+    assert now[: len(said)] == said
+    assert len(now) == len(said) + 2
+
+
 async def test_streamed_text_is_not_held_back(client: Client, values: Folder) -> None:
     """
     The SDK would send a heartbeat every eight seconds, which is none while a model speaks; a program's own throttle

@@ -78,7 +78,7 @@ async def _ended(connection: Connection, cache: RecordCache, description: Workfl
 
 async def _as_started(connection: Connection, description: WorkflowExecutionDescription, why: str) -> TaskRecord:
     """The task as its last run began, where neither worker nor result says how it went on."""
-    start = await _start(connection, description)
+    start = await start_of(connection, description)
     listed = search.as_listed(description)
     fields = {
         "at": description.close_time or description.start_time,
@@ -103,7 +103,8 @@ async def _as_started(connection: Connection, description: WorkflowExecutionDesc
     )
 
 
-async def _start(connection: Connection, description: WorkflowExecutionDescription) -> TaskStart:
+async def start_of(connection: Connection, description: WorkflowExecutionDescription) -> TaskStart:
+    """What a task's last run began with, from its history; empty where something else was sent in its place."""
     handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id)
     with of_task(description.id, "read the start of"):
         async for event in handle.fetch_history_events(page_size=1):

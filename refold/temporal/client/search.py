@@ -195,10 +195,10 @@ def as_shown(execution: WorkflowExecution) -> tuple[TaskState, Ending | None]:
         rejected = execution.typed_search_attributes.get(STATUS) == Status.REJECTED.value
         return state, Ending.REJECTED if rejected else ending
     shown = execution.typed_search_attributes.get(STATE) or TaskState.RUNNING
-    return TaskState.PLANNED if shown == TaskState.RUNNING and _untaken(execution) else TaskState(shown), None
+    return TaskState.PLANNED if shown == TaskState.RUNNING and untaken(execution) else TaskState(shown), None
 
 
-def _untaken(execution: WorkflowExecution) -> bool:
+def untaken(execution: WorkflowExecution) -> bool:
     """Whether no worker has taken the task. A later run of a task was begun by a worker."""
     first = execution.raw_info.first_run_id or execution.run_id
     return execution.typed_search_attributes.get(BUILD_IDS) is None and first == execution.run_id

@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 from weakref import WeakKeyDictionary
 
 from pydantic_core import PydanticSerializationError
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.common import Priority, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from refold.conversation import check_previous, previous_of
 from refold.core.chat import Previous
+from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import Status, TaskState
 from refold.engine import NotConnected, TaskExists, TaskNotFound, TaskView
 from refold.engine.view import not_begun
@@ -23,6 +24,7 @@ from refold.temporal.client.errors import server_away, server_refused, timed_out
 from refold.temporal.client.fleet import unserved
 from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.lineage import Origin
+from refold.temporal.client.record import start_of
 from refold.temporal.data.inputs import input_of
 from refold.temporal.data.priority import priority_of
 from refold.temporal.data.wire import TaskResult, TaskStart
@@ -174,9 +176,29 @@ async def previous(connection: Connection, task_id: str, owner: str | None) -> P
     Raises:
         InputRejected: The task is another owner's.
     """
-    snapshot = await JournalReader(connection, task_id).latest()
+    description = await connection.describe(task_id)
+    if description.status is not WorkflowExecutionStatus.RUNNING and search.untaken(description):
+        snapshot = await _untaken(connection, description)
+    else:
+        snapshot = await JournalReader(connection, task_id).latest()
     check_previous(snapshot, owner)
     return previous_of(snapshot)
+
+
+async def _untaken(connection: Connection, description: WorkflowExecutionDescription) -> Snapshot:
+    """A task that was ended from outside before a worker took it: none can be asked, and it stands as it began."""
+    start = await start_of(connection, description)
+    if start.recover is not None:
+        return await JournalReader(connection, start.recover.base.task_id).latest()
+    if start.fork is not None:
+        return await JournalReader(connection, start.fork.journal.base.task_id).at(start.fork.seq)
+    return Snapshot(
+        task_id=description.id,
+        skill=description.workflow_type,
+        at=description.start_time,
+        owner=start.owner,
+        threads={} if start.previous is None else start.previous.threads,
+    )
 
 
 async def free_id(connection: Connection, stem: str) -> str:
