@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from refold import Status
 from refold.a2a import Settings, a2a_app
 from refold.agent import Agent
+from refold.core.lifecycle import TaskState
+from refold.engine import Listed, Place, TaskFilter
 from refold.testing import FakeEngine
 from tests.a2a.conftest import BASE, calling
+
+
+class LateIndex(FakeEngine):
+    """An engine whose index has not heard yet that the newest task has ended."""
+
+    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+        """See `Engine.find`."""
+        found = await super().find(wanted, after=after, limit=limit)
+        was = {"status": Status.WORKING, "lifecycle": TaskState.RUNNING, "over": False}
+        return [*(one.model_copy(update=was) for one in found[:1]), *found[1:]]
+
 
 TALKER = Agent("talker", instructions="Talk.")
 OTHER = Agent("other", instructions="Talk, too.")
@@ -26,3 +42,19 @@ async def test_a_task_goes_on_with_the_newest_one_of_its_context() -> None:
             turns.append(len((await engine.at(task["id"], view.seq)).threads["main"].said))
 
     assert turns == [2, 4, 2, 2, 6]
+
+
+async def test_a_task_goes_on_with_one_that_is_still_listed_as_open() -> None:
+    """
+    The server's index lags by moments, in which the caller has read the answer and said the next thing.
+    """
+    engine = LateIndex([TALKER], answers={"model": "yes"})
+    turns = []
+    async with calling(a2a_app(engine, [TALKER], Settings(url=BASE))) as calls:
+        for number in range(3):
+            engine.clock.advance(1)
+            task = await calls.send("Hi", contextId="c-1", messageId=f"m-{number}")
+            view = await engine.look(task["id"])
+            turns.append(len((await engine.at(task["id"], view.seq)).threads["main"].said))
+
+    assert turns == [2, 4, 6]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from uuid import uuid4
 
 from a2a.server.context import ServerCallContext
@@ -163,7 +165,12 @@ class Sender:
             return None
         wanted = TaskFilter(skill=skill_id(skill), owner=caller or "", context=context)
         listed = await self.engine.find(wanted, limit=LOOKED_BACK)
-        return next((one.task_id for one in listed if one.lifecycle in TERMINAL), None)
+        # The index lags behind: the task whose answer the caller has just read may be listed as open.
+        newer = tuple(takewhile(lambda one: one.lifecycle not in TERMINAL, listed))
+        views = await asyncio.gather(*(self.engine.look(one.task_id) for one in newer))
+        ended = [view.task_id for view in views if view.lifecycle in TERMINAL]
+        ended += [one.task_id for one in listed if one.lifecycle in TERMINAL]
+        return next(iter(ended), None)
 
     # --- an answer
 
