@@ -5,7 +5,8 @@ Rule 2: the workflow runs one activity, which watches the task and heartbeats it
         next attempt continues from there, so the history is as long for a thousand updates as for one.
 Rule 3: the workflow holds the webhook, and the activity queries it before each post. So a change applies from the next
         post on, no post follows a removal, and the receiver's secrets are in one place.
-Rule 4: after a day without an accepted post the delivery is given up: the workflow fails with the reason.
+Rule 4: after a day without an accepted post the delivery is given up: the workflow fails with the reason. A process
+        that has just come to it tries for an hour, since none may have run on that day.
 
 No worker with skills is needed: the gateways deliver, on a task queue that all of them share.
 """
@@ -44,6 +45,10 @@ LONGEST = timedelta(days=3_650)
 """The time limit of the delivery activity: a task may wait for years. Heartbeats detect a lost process."""
 
 GIVEN_UP_AFTER = timedelta(days=1)
+TRIED_S = 3_600.0
+"""For how long, in seconds, an attempt of a delivery tries itself before it gives up: after an outage of the gateways
+the receiver, too, may need a while."""
+
 FIRST_WAIT_S = 1.0
 GROWTH = 1.3
 """The factor by which each pause between retries grows: a pause is about a third of the outage so far."""
@@ -272,7 +277,7 @@ class _Round:
         if since is None:
             log.info("webhook_refused", task_id=self.delivery.task_id, webhook=self.delivery.id, why=why)
             self._came_to(Progress(cursor=self.progress.cursor, failing_since=now))
-        elif now - since > GIVEN_UP_AFTER:
+        elif now - since > GIVEN_UP_AFTER and time.monotonic() - self._begun >= TRIED_S:
             log.warning("webhook_given_up", task_id=self.delivery.task_id, webhook=self.delivery.id, why=why)
             count(metrics.WEBHOOKS, "given_up")
             raise ApplicationError(

@@ -332,6 +332,25 @@ async def test_secrets_stay_out_of_what_people_see(
     assert "hidden" not in str((await handle.describe()).raw_description)
 
 
+async def test_a_gateway_that_has_just_come_back_gives_nothing_up(
+    engine: TemporalEngine,
+    webhooks: TemporalWebhooks,
+    script: Script,
+    task_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The receiver refused a post before the outage, which took a day, and comes back a moment after the gateway.
+    """
+    monkeypatch.setattr(delivery, "GIVEN_UP_AFTER", timedelta(0))
+    with Receiver(lambda n: Response(status_code=500 if n < 3 else 204)) as receiver:
+        await script.more(task_id, 2, end=True)
+        await webhooks.put(task_id, Webhook(id="w", url=receiver.url))
+
+        assert await ended(engine, task_id, "w") == "delivered"
+    assert numbers(receiver) == [1, 2]
+
+
 async def test_a_receiver_that_takes_nothing_for_a_day_is_given_up(
     engine: TemporalEngine,
     webhooks: TemporalWebhooks,
@@ -343,6 +362,7 @@ async def test_a_receiver_that_takes_nothing_for_a_day_is_given_up(
     The workflow fails and says why; the webhook is still listed, and set again it begins anew.
     """
     monkeypatch.setattr(delivery, "GIVEN_UP_AFTER", timedelta(0))
+    monkeypatch.setattr(delivery, "TRIED_S", 0.0)
     with Receiver(lambda n: Response(status_code=500 if n < 3 else 204)) as receiver:
         await script.more(task_id, 2, end=True)
         hook = Webhook(id="w", url=f"{receiver.url}?key=hidden", token="hidden")
