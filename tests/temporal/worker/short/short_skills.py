@@ -84,6 +84,9 @@ class ShortErrand:
                         said.append(await ctx.tool(glance, what=rest))
                     case "ask":
                         said.append((await ctx.ask(rest, "And now?")).text)
+                    case "sleep":
+                        await ctx.sleep(float(rest))
+                        said.append("slept")
                     case "crowd":
                         crowd = [ctx.tool(count, what=f"{rest} {n}") for n in range(int(rest))]
                         said.append(str(sum(await ctx.gather(*crowd))))

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, timedelta
 from pathlib import Path
 from random import Random
+from time import time
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -24,6 +26,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from refold import Content, DefinitionError, InputRejected, Status
 from refold.core.events import CommandFailed, UserMessage
+from refold.effects.ledger import store
 from refold.effects.ledger.receipts import Ask
 from refold.effects.ledger.store import store_of
 from refold.effects.short import local
@@ -127,6 +130,20 @@ def records(events: list[HistoryEvent]) -> list[Record]:
     details = [dict(one.marker_recorded_event_attributes.details) for one in events]
     results = [from_json(one["result"].payloads[0].data) for one in details if "result" in one]
     return [record for result in results if isinstance(result, list) for record in result]
+
+
+async def test_a_clock_that_is_ahead_makes_no_timer_longer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The ledger's, by five hours: the task's time is then that of its newest result, and its timers run from there.
+    """
+    monkeypatch.setattr(store, "time", SimpleNamespace(time=lambda: time() + 5 * 3600))
+    async with site.worker():
+        task_id = await site.start("count a", "sleep 0.3", "sleep 0.2", "count b", "sleep 0.1")
+        done = await settled(site.engine, task_id)
+
+    timers = [event.timer_started_event_attributes.start_to_fire_timeout for event in await site.events(task_id)]
+    assert said(done) == "1 slept slept 1 slept"
+    assert {0.3, 0.2, 0.1} <= {one.ToTimedelta().total_seconds() for one in timers}
 
 
 async def test_many_effects_are_one_workflow_task(site: Site) -> None:
