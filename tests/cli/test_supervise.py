@@ -30,6 +30,17 @@ os.write(1, json.dumps({"pid": 1, "settings": told}).encode() + b"\\n")
 os._exit(0)
 """
 
+ASKING = """
+import json, os
+
+try:
+    said = input("Your name? ")
+except EOFError:
+    said = None
+os.write(1, b"\\n" + json.dumps({"pid": 1, "said": said}).encode() + b"\\n")
+os._exit(0)
+"""
+
 
 async def test_a_long_line_is_cut_and_a_crash_after_it_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -77,6 +88,22 @@ async def test_a_process_uses_no_other_connection_than_its_options_say(
         await worker.ready.wait()
 
     assert worker.told["settings"] == {"target_host": None, "api_key": None, "tls": None, "build": "build-7"}
+
+
+async def test_a_skill_or_tool_that_asks_the_terminal_is_told_that_nobody_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    `input()` fails at once: the pipe by which a process hears of the end of `refold dev` has no answer for it.
+    """
+    (tmp_path / "asking.py").write_text(ASKING)
+    monkeypatch.chdir(tmp_path)
+    here = {"PYTHONPATH": str(ROOT)}
+
+    async with asyncio.timeout(20), Supervised("worker", ["asking"], print, environment=here) as worker:
+        await worker.ready.wait()
+
+    assert worker.told == {"pid": 1, "said": None}
 
 
 async def test_a_process_that_cannot_be_kept_running_is_given_up_aloud() -> None:

@@ -132,6 +132,8 @@ async def serve(
     the same tasks, and workers run the tasks. A gateway also delivers webhooks. Prints its address once it accepts
     calls; with --json, one object. Ctrl-C or SIGTERM stops it.
     """
+    if with_parent:
+        end_with_parent()
     # Imported here: these libraries are an extra, and slow to load.
     try:
         from refold import a2a
@@ -145,8 +147,6 @@ async def serve(
     logging.getLogger("a2a").setLevel(logging.CRITICAL)
     skills = _skills(modules or [], router)
     told = _settings(settings, url=url, name=name)
-    if with_parent:
-        end_with_parent()
     temporal.measure(metrics)
     engine = await call.engine()
     grpc, grpc_url = _grpc(security, host, grpc_port)

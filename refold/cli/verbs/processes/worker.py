@@ -215,9 +215,9 @@ async def worker(
     (--grace). Prints one line once it polls; with --json, an object with its pid, task queue, skills and tools, and the
     input fields of skills that start from data.
     """
-    skills, found = _chosen(application(modules or []), skill or [])
     if with_parent:
         end_with_parent()
+    skills, found = _chosen(application(modules or []), skill or [])
 
     def ready(polling: Any) -> None:
         client = polling.client
@@ -306,12 +306,20 @@ def stopped_by_signal() -> asyncio.Event:
 
 
 def end_with_parent() -> None:
-    """Stop, as on SIGTERM, when the parent process has ended."""
+    """Stop, as on SIGTERM, when the parent process has ended.
+
+    Call it before the application is imported. For its code stdin is at its end: nobody types into the parent's pipe,
+    and an `input()` in a tool would wait for ever.
+    """
+    parent = os.dup(sys.stdin.fileno())
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, sys.stdin.fileno())
+    os.close(empty)
 
     def closed() -> None:
-        if not os.read(sys.stdin.fileno(), 1024):
-            loop.remove_reader(sys.stdin.fileno())
+        if not os.read(parent, 1024):
+            loop.remove_reader(parent)
             signal.raise_signal(signal.SIGTERM)
 
     loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin.fileno(), closed)
+    loop.add_reader(parent, closed)
