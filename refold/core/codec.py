@@ -59,12 +59,8 @@ class Codec:
         try:
             dump = self.adapter.serializer.to_python
             return dumped(lambda one: to_json(dump(one, mode="json", warnings="error"), inf_nan_mode="strings"), value)
-        except PydanticSerializationError as error:
-            raise NoData(_findings(error)) from None
-        except UnicodeDecodeError:
-            raise NoData("bytes that are no UTF-8; keep them as `pydantic.Base64Bytes`") from None
-        except ValueError:
-            raise NoData("it is nested too deep, or holds itself") from None
+        except ValueError as error:
+            raise NoData(unwritten(error)) from None
 
     def fresh(self, data: JsonValue, *, outside: bool = False) -> Any:
         """A new value decoded from `data`. It shares nothing with `data`, so changes to it do not change the data.
@@ -183,8 +179,12 @@ def misfit(expected: Any, value: JsonValue) -> str:
     return ""
 
 
-def _findings(error: PydanticSerializationError) -> str:
-    """What pydantic found that cannot be written as data, in one line, without the values."""
+def unwritten(error: ValueError) -> str:
+    """Why pydantic could not write a value as data, in one line, without the value."""
+    if isinstance(error, UnicodeDecodeError):
+        return "bytes that are no UTF-8; keep them as `pydantic.Base64Bytes`"
+    if not isinstance(error, PydanticSerializationError):
+        return "it is nested too deep, or holds itself"
     found = re.findall(r"Expected (.+?) - .*?(?:field_name='(\w+)'|input_type=(\w+))", str(error))
     named = [
         f"{field}: expected {wanted}" if field else f"expected {wanted}, got {kind}" for wanted, field, kind in found

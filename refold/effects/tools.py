@@ -24,10 +24,10 @@ from pydantic import (
     create_model,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from refold.core.authoring.tool import ToolSpec, tool_spec
-from refold.core.codec import misnamed
+from refold.core.codec import misnamed, unwritten
 from refold.core.commands import CallTool, EffectPolicy
 from refold.core.errors import DefinitionError
 from refold.core.retry_policy import Failure, FailureKind
@@ -183,11 +183,11 @@ class Tool:
                 written: JsonValue = to_jsonable_python(value)
             else:
                 written = self.result.dump_python(value, mode="json", by_alias=True, round_trip=True, warnings="error")
-        except (PydanticSerializationError, ValueError):
-            declared = "JSON" if self.result is None else str(self.spec.returns)
+        except ValueError as error:
+            declared = "JSON" if self.result is None else _named(self.spec.returns)
             message = (
-                f"tool {self.spec.name!r} returned a {type(value).__name__}, which cannot be written as {declared}; "
-                "correct its return type"
+                f"tool {self.spec.name!r} returned a value of type {type(value).__name__}, which cannot be written as "
+                f"{declared}: {unwritten(error)}; correct its return type, or what it returns"
             )
             raise Verdict(_permanent("result", message)) from None
         if why := unreadable(written):
@@ -439,6 +439,10 @@ def _result(hint: Any) -> TypeAdapter[Any]:
         if error.code != "type-adapter-config-unused":
             raise
         return TypeAdapter(hint)  # a model, which has a config of its own
+
+
+def _named(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
 def _default_hidden(default: Any, hint: Any) -> bool:

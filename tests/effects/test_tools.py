@@ -82,6 +82,16 @@ def opaque() -> object:
     return object()
 
 
+@tool(effect="read_only")
+def bare() -> list[Order]:
+    return [Order.model_construct(article="A1", price="much")]  # type: ignore[arg-type]
+
+
+@tool(effect="read_only")
+def raw() -> bytes:
+    return b"\xff"
+
+
 @tool(effect="at_least_once", timeout_s=0.01)
 async def slow() -> None:
     await asyncio.Event().wait()
@@ -153,10 +163,18 @@ def test_a_number_that_json_does_not_have_is_kept_by_its_name(declared: Any) -> 
     assert made.as_json({"mean": float("nan"), "most": float("inf")}) == {"mean": "NaN", "most": "Infinity"}
 
 
-@pytest.mark.parametrize(("function", "named"), [(liar, "'liar' returned a str"), (opaque, "'opaque' returned")])
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (liar, "'liar' returned a value of type str, which cannot be written as int: expected `int`, got str;"),
+        (opaque, "'opaque' returned a value of type object, .* as object: Unable to serialize unknown type:"),
+        (bare, r"of type list, .* as list\[.*Order\]: price: expected `decimal`;"),
+        (raw, "as bytes: bytes that are no UTF-8; keep them as `pydantic.Base64Bytes`;"),
+    ],
+)
 async def test_a_result_that_is_not_what_was_declared(function: Any, named: str) -> None:
     """
-    A tool that breaks its own declaration fails, once.
+    A tool that breaks its own declaration fails, once, and the failure says where.
     """
     with pytest.raises(ApplicationError, match=named) as caught:
         await call(function)

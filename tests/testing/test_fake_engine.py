@@ -361,7 +361,7 @@ def load(grams: int) -> str:
         ("weigh", 5, ""),
         ("weigh", "5", "tool 'weigh': grams: Input should be a valid integer"),
         ("weigh", 5.0, "tool 'weigh': grams: Input should be a valid integer"),
-        ("weigh", 0, "tool 'weigh' returned a int, which cannot be written as <class 'str'>"),
+        ("weigh", 0, "returned a value of type int, which cannot be written as str: expected `str`, got int"),
         ("load", 5, "call it by its function"),
     ],
 )
