@@ -76,6 +76,12 @@ def application(names: Sequence[str], skill: str | None = None) -> Parts:
     return found
 
 
+def without_skill(found: Parts) -> CallError:
+    """The error of a verb that needs a skill, and whose modules have none."""
+    named = ", ".join(module.__name__ for module in found.modules)
+    return CallError(f"no skill in {named}; at the top level of a module, one is made by @flow_skill, table or Agent")
+
+
 @contextlib.contextmanager
 def quiet_stdout() -> Iterator[None]:
     """Send what imported modules print to stderr: it is not a result of the verb."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold import temporal
-from refold.cli.application import application
+from refold.cli.application import application, without_skill
 from refold.cli.errors import DONE, TASK_FAILED, WRONG_CALL, CallError
 from refold.cli.files import check_report
 from refold.cli.verb import Call, add
@@ -90,7 +90,7 @@ async def replay(
         raise CallError("--skill narrows --open and --recent; tasks and files are named one by one")
     found = application(modules or [], skill)
     if not found.skills:
-        raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
+        raise without_skill(found)
     replays = temporal.Replays(found.modules, found.tools)
     cases: list[Case] = []
     if junit_file is not None:

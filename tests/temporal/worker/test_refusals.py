@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from refold import DefinitionError, tool
+from refold.static import parts_of
 from refold.temporal import RefoldPlugin
 from workflows import planner, refund
 
@@ -73,6 +74,19 @@ async def test_what_fits_starts(make: Make) -> None:
     module = make(f"{SKILL.format(id='a', name='A')}\nAWorkflow = workflow_for(A)\n")
 
     assert refused([module, module.A, module.AWorkflow], pay, void) == ""
+
+
+async def test_a_class_without_its_decorator_is_a_skill_by_its_workflow(make: Make) -> None:
+    """
+    A worker, its class given alone, and the command line, which lists an application's skills, agree about it.
+    """
+    bare = SKILL.format(id="", name="Bare").replace('@flow_skill(id="")', "")
+    module = make(
+        f"{bare}\nclass Heir(Bare): ...\nBareWorkflow = workflow_for(Bare)\nHeirWorkflow = workflow_for(Heir)\n"
+    )
+
+    assert list(parts_of([module]).skills) == ["bare", "heir"]
+    assert refused([module]) == refused([module.Bare, module.Heir]) == ""
 
 
 @pytest.mark.parametrize(

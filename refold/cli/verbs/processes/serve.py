@@ -18,7 +18,7 @@ import typer
 from pydantic import ValidationError
 
 from refold import temporal
-from refold.cli.application import application
+from refold.cli.application import application, without_skill
 from refold.cli.errors import CallError
 from refold.cli.verb import MOST_PORT, Call, add
 from refold.cli.verbs.code import Modules
@@ -243,7 +243,7 @@ def _skills(modules: list[str], router: str | None) -> Mapping[str, Skill]:
     """The skills to serve, by id."""
     found = application(modules)
     if not found.skills:
-        raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
+        raise without_skill(found)
     if router is not None and router not in found.skills:
         raise CallError(f"--router names no skill {router!r}; skills: {', '.join(found.skills)}")
     return found.skills

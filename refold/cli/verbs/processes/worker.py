@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refold import temporal
-from refold.cli.application import application
+from refold.cli.application import application, without_skill
 from refold.cli.errors import CallError
 from refold.cli.verb import Call, add
 from refold.cli.verbs.code import Modules
@@ -265,7 +265,7 @@ def _drained(drain: bool, effects: int | None) -> temporal.Drained | None:
 def _chosen(found: Parts, ids: Sequence[str]) -> tuple[Sequence[Any], Parts]:
     """What is served of an application: all of it, or the skills with these ids."""
     if not found.skills:
-        raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
+        raise without_skill(found)
     if not ids:
         return found.modules, found
     if unknown := set(ids) - found.skills.keys():

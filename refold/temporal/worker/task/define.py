@@ -11,7 +11,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from refold.core.authoring.define import skill_of
+from refold.core.authoring.define import flow_skill, skill_of
 from refold.core.authoring.skill import Skill, skill_id, snake
 from refold.core.errors import DefinitionError
 from refold.temporal.data.wire import TaskResult
@@ -40,6 +40,8 @@ def workflow_for(
         DefinitionError: The skill is written wrongly, stands in `__main__`, which workers cannot import, or `recovery`
             names no profile.
     """
+    if isinstance(author, type) and "__refold_skill__" not in vars(author):
+        author = flow_skill()(author)  # else neither the command line nor `run_worker` would know the class
     skill = skill_of(author)
     id = skill_id(skill)
     module = str(sys._getframe(1).f_globals.get("__name__", ""))
