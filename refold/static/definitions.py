@@ -23,6 +23,9 @@ from refold.static.code.module import FunctionNode
 from refold.static.code.sources import Source
 from refold.static.finding import Finding, shown
 
+AS_A_SCRIPT = 'what a script does stands under `if __name__ == "__main__":`'
+"""The way out where a module runs what only a script may run."""
+
 
 def definition_errors(source: Source, checked: Collection[Path] = ()) -> list[Finding]:
     """The definition errors of a module's skills and tools, found by importing the module.
@@ -171,7 +174,9 @@ def way_out(error: BaseException, root: Path) -> str:
         case TypeError() if "flow_skill() takes 0 positional arguments" in str(error):
             return "; write `@flow_skill()`, with parentheses"
         case SystemExit():
-            return '; what a script does stands under `if __name__ == "__main__":`'
+            return f"; {AS_A_SCRIPT}"
+        case RuntimeError() if "running event loop" in str(error):  # the command line imports within a loop
+            return f"; {AS_A_SCRIPT}"
         case _:
             return ""
 

@@ -102,6 +102,12 @@ WRONG = {
     "a script that runs at import": Wrong(
         new="import sys\nsys.exit(0)\n", rule="import", at="sys.exit(0)", says=("SystemExit", '__name__ == "__main__"')
     ),
+    "an event loop at import": Wrong(
+        new="import asyncio\nwaits = asyncio.sleep(0)\ntry:\n    asyncio.run(waits)\nfinally:\n    waits.close()\n",
+        rule="worker",
+        at="asyncio.run(waits)",
+        says=("asyncio.run() cannot be called from a running event loop; what", '__name__ == "__main__"'),
+    ),
     "a print at import": Wrong(
         new='print("buy loaded")\n', rule="io", at="print(", says=("prints when it is imported", "leave the print out")
     ),

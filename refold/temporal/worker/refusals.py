@@ -30,6 +30,7 @@ from refold.core.errors import DefinitionError
 from refold.core.steps.machine import StepMachine
 from refold.effects.mcp.servers import ENV, servers_in
 from refold.effects.tools import tools_of
+from refold.static.definitions import AS_A_SCRIPT
 from refold.temporal.worker.registry import Refusal, served
 from refold.temporal.worker.sandboxed.sandbox import sandbox
 from refold.temporal.worker.task.define import DEFINITION
@@ -170,6 +171,8 @@ def _why_unloadable(error: BaseException, module: str) -> str:
             f"top level, `{used}`; {way_out}"
         )
     text = " ".join(str(error).split())
+    if "running event loop" in text:
+        way_out = AS_A_SCRIPT
     return f"a worker cannot load its module inside Temporal's sandbox: {type(error).__name__}: {text}; {way_out}"
 
 

@@ -179,3 +179,18 @@ def test_a_module_that_cannot_be_loaded_ends_no_verb_as_if_it_were_done(
     assert done.exit == 2
     assert "cannot be imported" in done.err
     assert why in done.err
+
+
+def test_a_script_without_its_guard_is_told_to_have_one(
+    refold: Shell, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A verb imports modules within an event loop, where a script cannot run its own.
+    """
+    monkeypatch.delitem(sys.modules, "script", raising=False)
+    (here / "script.py").write_text(f"{SKILL}\nimport asyncio\nasyncio.run(None)\n")
+
+    done = refold("replay", "--module", "script", ".")
+
+    assert done.exit == 2
+    assert "a running event loop; what a script does stands under `if __name__ == " in done.err
