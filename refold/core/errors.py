@@ -191,7 +191,11 @@ class DecodeError(CommandError):
 
 def describe(error: BaseException) -> str:
     """An exception's type and text, the same in each process, as a journal can keep them. Never raises."""
-    return f"{type(error).__name__}: {text_of(error)}"
+    kind = type(error).__name__
+    if kind == "RestrictedWorkflowAccessError":  # what it advises, to pass the module through, is no way out here
+        used = str(getattr(error, "qualified_name", "")).removeprefix("__builtins__.").removesuffix(".__call__")
+        return f"{kind}: a skill may not use {used}; `refold check` says what to write instead"
+    return f"{kind}: {text_of(error)}"
 
 
 def text_of(error: BaseException) -> str:

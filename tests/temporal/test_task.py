@@ -204,7 +204,12 @@ async def test_try_later_is_tried_later(engine: TemporalEngine) -> None:
     [
         pytest.param("uncaught", [], "the account is closed", id="failure-not-caught"),
         pytest.param("raises", ["0"], "bug: ZeroDivisionError", id="raises"),
-        pytest.param("watches_clock", [], "datetime.now", id="reads-the-clock"),
+        pytest.param(
+            "watches_clock",
+            [],
+            "a skill may not use datetime.datetime.now; `refold check` says what to write instead",
+            id="reads-the-clock",
+        ),
         pytest.param("runs_in_circles", [], "gotos without an await", id="goto-loop"),
         pytest.param("forgets_await", [], "never awaited", id="call-not-awaited"),
         pytest.param("ignores", [], "stalled", id="ignores-its-last-result"),

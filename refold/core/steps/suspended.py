@@ -9,6 +9,9 @@ from refold.core.errors import CommandError, SkillError, brief
 from refold.core.steps.calls import Asked, Call, FirstOf, close
 from refold.core.steps.spec import StepSpec
 
+_SAID_BY_ASYNCIO = ("no running event loop", "should be used inside a task", "cannot determine the parent task")
+"""How asyncio refuses a step: without a loop, and on a worker, whose loop runs no step as a task."""
+
 
 class Going:
     """A suspended step: its coroutine and context, and its outstanding calls by invocation id.
@@ -61,7 +64,7 @@ def next_ask(step: StepSpec, run: Any, results: Any) -> Asks | Returned:
     except StopIteration as stop:
         return Returned(stop.value)
     except RuntimeError as error:
-        if "no running event loop" not in str(error):
+        if not any(said in str(error) for said in _SAID_BY_ASYNCIO):
             raise
         raise SkillError(f"step {step.name!r} awaited something of asyncio; a step awaits calls of ctx only") from error
     if isinstance(asked, FirstOf):

@@ -35,6 +35,16 @@ async def awaits_asyncio(ctx: Ctx) -> Transition:
     return ctx.complete()
 
 
+async def takes_its_time(ctx: Ctx) -> Transition:
+    async with asyncio.timeout(1):
+        return ctx.complete(await ctx.llm("draft", "Write."))
+
+
+async def groups_tasks(ctx: Ctx) -> Transition:
+    async with asyncio.TaskGroup():
+        return ctx.complete()
+
+
 async def yields_to_the_loop(ctx: Ctx) -> Transition:
     await asyncio.sleep(0)
     return ctx.complete()
@@ -114,7 +124,6 @@ async def sends_what_is_no_data(ctx: Ctx) -> Transition:
         (returns_nothing, "step 'begin' returned None; a step returns a transition, for example `return ctx.goto("),
         (forgets_to_await, "step 'begin' made the call 'draft' and never awaited it; write `await ctx...`"),
         (forgets_to_await_all, "step 'begin' made the call 'one' and never awaited it; write `await ctx...`"),
-        (awaits_asyncio, "step 'begin' awaited something of asyncio; a step awaits calls of ctx only"),
         (yields_to_the_loop, "step 'begin' awaited None; a step awaits calls of ctx only"),
         (awaits_a_transition, "a transition is returned, not awaited: write `return ctx.goto(...)`, without `await`"),
         (gathers_a_coroutine, "gather takes calls of ctx, not <coroutine object returns_nothing"),
@@ -150,6 +159,24 @@ def test_a_step_that_breaks_a_rule_is_told_so(function: Any, reason: str) -> Non
     The task fails with a reason that says what came and what to write instead.
     """
     assert reason_of(function).startswith(reason)
+
+
+@pytest.mark.parametrize("function", [awaits_asyncio, takes_its_time, groups_tasks])
+@pytest.mark.parametrize("running", [False, True])
+def test_a_step_that_uses_asyncio_is_told_so(function: Any, running: bool) -> None:
+    """
+    Where no loop runs, as in `play`; and within the loop of a worker, which calls a step in no task of the loop's.
+    """
+
+    async def within() -> str:
+        told = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(lambda: told.set_result(reason_of(function)))
+        return str(await told)
+
+    said = asyncio.run(within()) if running else reason_of(function)
+
+    assert said.startswith("step 'begin' awaited ")
+    assert said.endswith("; a step awaits calls of ctx only")
 
 
 def test_a_loop_of_gotos_is_stopped() -> None:
