@@ -139,6 +139,7 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
     found = [*options.problems, *_check_routes(steps)]
     author = None if owner is None else instance(owner, found)
     specs: dict[str, StepSpec] = {}
+    unread: set[str] = set()  # steps with a parameter that cannot be read: what they take is not known
     interrupting = [one.interrupted for one in steps]
     shared = getattr(options.contract, "state", None)
     shared = shared if isinstance(shared, type) else None  # `compile_contract` reports anything else
@@ -148,6 +149,7 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
             continue
         params, wrong = read_params(one.function, bound=owner is not None, input=options.input, state=shared)
         found.extend(f"step {one.name!r}: {problem}" for problem in wrong)
+        unread |= {one.name} if wrong else set()
         found.extend(f"step {one.name!r}: {problem}" for problem in _check_code(one, params, interrupting))
         specs[one.name] = StepSpec(
             name=one.name,
@@ -161,7 +163,7 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
         )
     contract = options.contract
     if contract is None:
-        found.extend(_misfits(specs))
+        found.extend(_misfits(specs, {name: spec for name, spec in specs.items() if name not in unread}))
         found.extend(_uninterruptible(specs))
         found.extend(f"step {one.name!r}: {min(one.terms)}= needs a contract" for one in steps if one.terms)
     else:
@@ -219,13 +221,13 @@ _ASKS = {"await_input": {"expect", "timeout_s"}, "await_approval": {"show", "pol
 """The methods that ask, with their own keywords; other keywords are carried to the step that receives the answer."""
 
 
-def _misfits(specs: Mapping[str, StepSpec]) -> list[str]:
+def _misfits(specs: Mapping[str, StepSpec], targets: Mapping[str, StepSpec]) -> list[str]:
     """Problems of literal gotos and questions: arguments that their target step does not take, and missing ones."""
     found: list[str] = []
-    resumes = {spec.resume_from: spec for spec in specs.values() if spec.resume_from is not None}
+    resumes = {spec.resume_from: spec for spec in targets.values() if spec.resume_from is not None}
     for name, spec in specs.items():
         for one in leads(spec.run, "goto"):
-            target = specs.get(one.to)
+            target = targets.get(one.to)
             if target is not None and one.names is not None:
                 needed = target.needs(message=False) if one.alone else []
                 found += _unfit(f"step {name!r} goes to {one.to!r}", target, one.names, needed)

@@ -398,6 +398,25 @@ def test_a_table_that_cannot_work_is_not_defined(steps: list[Step], found: str) 
     assert problems(lambda: table("wrong", *steps))[0].startswith(found)
 
 
+@pytest.mark.parametrize("broken", ["unannotated", "plain_payload", "unreadable"])
+def test_what_a_step_takes_is_judged_only_where_it_can_be_read(broken: str) -> None:
+    """
+    A parameter that is wrong itself is one problem, not one more for each step that gives it a value.
+    """
+
+    def goes(ctx: Ctx, content: Content) -> Transition:
+        return ctx.goto("x", topic="a", thing=1, order=2)
+
+    def asks_it(ctx: Ctx) -> Transition:
+        return ctx.await_input("more", "Which?", topic="a")
+
+    steps = [Step("begin", goes).start(), Step("asks", asks_it), Step("x", globals()[broken]).resume_from("asks")]
+
+    (found,) = problems(lambda: table("wrong", *steps))
+
+    assert found.startswith("step 'x': ")
+
+
 def test_gotos_to_nowhere_are_found_where_they_are_literal() -> None:
     """
     Both `ctx.goto` and `Transition.goto`, each once.
