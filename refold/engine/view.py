@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from refold.core.commands import AskUser
 from refold.core.content import Artifact, Content, Message, Part
 from refold.core.events import Event, UserMessage
+from refold.core.fold.journal import as_said
 from refold.core.fold.snapshot import Fork, Pending, Snapshot
 from refold.core.schema import fields_of, type_name
 from refold.core.waits import Wait
@@ -121,5 +122,4 @@ def with_first(snapshot: Snapshot, first: Event | None) -> Snapshot:
     """A task that has not begun, as it is shown: with the message that it will begin with."""
     if not isinstance(first, UserMessage):
         return snapshot
-    said = Message(role="user", content=first.content, seq=snapshot.seq + 1, id=first.message_id)
-    return snapshot.changed({"messages": (*snapshot.messages, said)})
+    return snapshot.changed({"messages": (*snapshot.messages, as_said(first, snapshot.seq + 1))})

@@ -25,7 +25,7 @@ from temporalio.worker import (
 )
 from temporalio.worker._workflow import _DeadlockError
 
-from refold import Ctx, Event, Status, TaskState, Transition, flow_skill
+from refold import Ctx, Event, Message, Status, TaskState, Transition, flow_skill
 from refold.engine import NoWorker, TaskFilter
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker, workflow_for
 from refold.temporal.client.connection import QUERY_ATTEMPTS, UPDATE_PATIENCE
@@ -101,7 +101,7 @@ async def test_a_task_that_nobody_serves_is_planned_everywhere(client: Client) -
     impatient = TemporalEngine(client, "nobody-polls", patience=SOON)
     wanted = TaskFilter(skill="gated", lifecycle=TaskState.PLANNED, status=Status.SUBMITTED)
 
-    started = await impatient.start("gated", text("go"))
+    started = await impatient.start("gated", text("go"), message_id="m-1", delivery_id="d-1")
     looked, record = await impatient.look(started.task_id), await impatient.record(started.task_id)
     while started.task_id not in {one.task_id for one in await impatient.find(wanted)}:
         await a_moment()  # the index lags by moments
@@ -111,6 +111,7 @@ async def test_a_task_that_nobody_serves_is_planned_everywhere(client: Client) -
         assert (view.lifecycle, view.status) == (TaskState.PLANNED, Status.SUBMITTED)
         assert re.search(NOBODY, view.note)
     assert (record.lifecycle, record.status) == (TaskState.PLANNED, Status.SUBMITTED)
+    assert record.messages == (Message(role="user", content=text("go"), seq=1, id="m-1", delivery_id="d-1"),)
     assert len(listed) == 1
 
 

@@ -12,7 +12,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.content import Message
+from refold.core.fold.journal import as_said
 from refold.core.lifecycle import TaskState
 from refold.engine import EngineError, StorageError, TaskNotFound
 from refold.engine.view import with_first
@@ -91,11 +91,10 @@ async def _as_started(connection: Connection, description: WorkflowExecutionDesc
     if start.snapshot is not None:
         return record_of(with_first(start.snapshot, start.message)).model_copy(update={**fields, "waits": ()})
     said = start.message
-    messages = () if said is None else (Message(role="user", content=said.content, seq=1, id=said.message_id),)
     return TaskRecord(
         task_id=description.id,
         skill=description.workflow_type,
-        messages=messages,
+        messages=() if said is None else (as_said(said, seq=1),),
         owner=start.owner,
         context=start.context,
         parent=start.parent,

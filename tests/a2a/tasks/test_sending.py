@@ -398,6 +398,21 @@ async def test_a_send_with_a_key_may_be_repeated(gateway: Calls) -> None:
     assert len({result["task"]["id"] for result in (first, fresh, keyless)}) == 3
 
 
+async def test_a_key_is_known_before_a_worker_has_taken_its_message(gateway: Calls, fake: FakeEngine) -> None:
+    """
+    Another message under it is refused also while no worker runs.
+    """
+    fake.worker = False
+    at_once = {"returnImmediately": True}
+    request = {"message": said(), "metadata": {"skill": "ask"}, "configuration": at_once}
+    key = {"Idempotency-Key": "k-1"}
+    first = await gateway.result("SendMessage", request, **key)
+
+    assert await gateway.result("SendMessage", request, **key) == first
+    another = await gateway.error("SendMessage", {**request, "message": said("Something else")}, **key)
+    assert another["code"] == -32602
+
+
 async def test_an_answer_with_a_key_may_be_repeated(gateway: Calls) -> None:
     """
     Also when the task has gone on, or ended, since.
