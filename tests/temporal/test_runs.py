@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from refold import Content, Status
+from refold import Content, InputRejected, Status
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.engine import NoWorker, TaskView
@@ -388,6 +388,21 @@ async def test_a_worker_that_comes_late_finds_everything(client: Client, plugin:
         view = await settled(engine, view.task_id)
 
     assert view.messages[-1].text == "Hello, Ada!"
+
+
+async def test_what_was_refused_may_be_sent_again(engine: TemporalEngine) -> None:
+    """
+    Under the same delivery id, also where it was so large that the task refused it only after it had accepted it.
+    """
+    view = await settled(engine, (await engine.start("talk", text("go"))).task_id)
+    age = Content.from_data({"years": 36, "photo": "x" * 3_000_000})
+    with pytest.raises(InputRejected, match="'age'"):
+        await engine.send(view.task_id, age, slot="age", delivery_id="d-1")
+    await engine.send(view.task_id, text("Ada"))
+    await settled(engine, view.task_id)
+    await engine.send(view.task_id, age, slot="age", delivery_id="d-1")
+
+    assert (await settled(engine, view.task_id)).status is Status.COMPLETED
 
 
 async def test_large_input_goes_through_storage(engine: TemporalEngine) -> None:

@@ -34,7 +34,7 @@ from refold.temporal.client.errors import in_failed_state, of_task, server_refus
 from refold.temporal.client.fleet.fitting import of_fitting_worker
 from refold.temporal.data import signing
 from refold.temporal.data.payloads import codec_in
-from refold.temporal.data.wire import CANCEL_REASON, CODE_DIFFERS, Accepted, Verdict
+from refold.temporal.data.wire import CANCEL_REASON, CODE_DIFFERS, REFUSED_LATE, Accepted, Verdict
 
 A = TypeVar("A")
 
@@ -93,6 +93,8 @@ async def update(
             return await again(run_id=run_id, tries=tries - 1)
         if given_back or (isinstance(error, RPCError) and in_failed_state(error)):
             raise await _not_taken(connection, task_id, name) from None
+        if update_id is not None and _type_of(error) == REFUSED_LATE:  # perhaps long ago: the server keeps it
+            return await again(run_id=run_id, tries=tries, update_id=None)
         if isinstance(error, WorkflowUpdateFailedError):
             _raise_refusal(task_id, name, error)
         if error.status is not RPCStatusCode.NOT_FOUND:
@@ -111,7 +113,12 @@ def _is_given_back(error: WorkflowUpdateFailedError | RPCError) -> bool:
     """Whether nobody has taken the update: neither the task nor the code of its skill has judged it."""
     if isinstance(error, RPCError):
         return ABORTED.search(error.message) is not None
-    return isinstance(error.cause, ApplicationError) and error.cause.type == UNPROCESSED
+    return _type_of(error) == UNPROCESSED
+
+
+def _type_of(error: WorkflowUpdateFailedError | RPCError) -> str | None:
+    """The type of the failure that an update ended with."""
+    return error.cause.type if isinstance(error.cause, ApplicationError) else None
 
 
 async def _not_taken(connection: Connection, task_id: str, name: str) -> NoWorker:
@@ -210,8 +217,7 @@ _SAID = {"decide": "decision", "resolve": "resolution", "seal": "request to seal
 
 def _raise_refusal(task_id: str, name: str, error: WorkflowUpdateFailedError) -> NoReturn:
     cause = error.cause
-    if isinstance(cause, ApplicationError) and cause.type == CODE_DIFFERS:
-        raise CodeChanged(f"task {task_id!r} has not taken the {_SAID.get(name, name)}: {cause.message}") from None
-    if isinstance(cause, ApplicationError) and cause.type == InputRejected.__name__:
-        raise InputRejected(cause.message) from None
-    raise InputRejected(str(cause)) from None
+    why = cause.message if isinstance(cause, ApplicationError) else str(cause)
+    if _type_of(error) == CODE_DIFFERS:
+        raise CodeChanged(f"task {task_id!r} has not taken the {_SAID.get(name, name)}: {why}") from None
+    raise InputRejected(why if _type_of(error) in (InputRejected.__name__, REFUSED_LATE) else str(cause)) from None

@@ -47,6 +47,10 @@ CANCEL_REASON = "cancel_reason"
 TRY_ANEW = "try_anew"
 """The signal that brings nothing: after it, the server keeps why a workflow task fails whose first attempt was lost."""
 
+REFUSED_LATE = "RefusedLate"
+"""The type of the failure of an update that a task has accepted and then refused: the server keeps it for the update's
+id, though the task may take the same by now."""
+
 CODE_DIFFERS = "CodeDiffers"
 """The type of the failure that workflow tasks and updates fail with where the code differs from what was recorded."""
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from temporalio import workflow
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 
 from refold.conversation import Conversation, conversation_of
 from refold.core.authoring.skill import Skill
@@ -35,6 +36,7 @@ from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import (
     CANCEL_REASON,
     PAGE_ENTRIES,
+    REFUSED_LATE,
     TRY_ANEW,
     Accepted,
     Page,
@@ -279,16 +281,19 @@ class TaskHandlers(ABC):
         inputs = got(inputs)
         events = read(inputs)
         # While this waited the task may have changed since `_check`.
-        if await self._until_stretch_over() and (found := self._refusal(events)) is not None:
-            raise InputRejected(found.why)
+        if await self._until_stretch_over():
+            self._refuse_late(events)
         if (seen := self._taken_as(events[0])) is not None:
             return Accepted(seq=seen)
         if size_of(inputs) > LARGEST_REFUSED:
             if isinstance(events[0], DecisionMade):  # whose signature was not checked
                 raise InputRejected(f"a decision of more than {LARGEST_REFUSED:,} bytes is refused")
-            if (found := self._refusal(events)) is not None:
-                raise InputRejected(found.why)
+            self._refuse_late(events)
         return Accepted(seq=self._feed(*events).seq)
+
+    def _refuse_late(self, events: Sequence[Event]) -> None:
+        if (found := self._refusal(events)) is not None:
+            raise ApplicationError(found.why, type=REFUSED_LATE, non_retryable=True)
 
     def _taken_as(self, event: Event) -> int | None:
         """The entry that took the same delivery before, so that its sender gets the same answer; None if none did."""
