@@ -2,11 +2,13 @@
 statuses stay.
 
 A field's type decides: a text is replaced unless its field is one of `KEPT`, and all that a field of JSON data holds is
-replaced, its keys apart. So a field that is added later is redacted until somebody decides that it is an id.
+replaced, its keys apart. So a field that is added later is redacted until somebody decides that it is an id. Names of
+artifacts are replaced by a short hash.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeVar, cast
@@ -14,8 +16,9 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel
 
 from refold.callbacks.address import without_addresses
-from refold.core.content import Part
+from refold.core.content import Artifact, Part
 from refold.core.events import EVENT
+from refold.engine import ArtifactView
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -44,6 +47,9 @@ def redacted(value: M) -> M:
     for name, field in type(value).model_fields.items():
         given = getattr(value, name)
         kind = repr(field.annotation)
+        if name == "name" and isinstance(value, Artifact | ArtifactView):
+            changes[name] = _artifact(given)
+            continue
         if "Literal" in kind or name == "expect" or (name in KEPT and not isinstance(given, BaseModel | dict)):
             if type(given) is str:  # the slot of a call to a callback has the address
                 changes[name] = without_addresses(given)
@@ -80,6 +86,11 @@ def data(value: Any) -> Any:
 def said(text: str) -> str:
     """A text's kind and size; an empty one stays."""
     return f"[text of {len(text):,} characters]" if text else text
+
+
+def _artifact(name: str) -> str:
+    """The name of an artifact, which a model may have chosen: two of one name stay the same one."""
+    return f"[artifact {hashlib.sha256(name.encode()).hexdigest()[:8]}]"
 
 
 def _people(names: tuple[str, ...]) -> tuple[str, ...]:

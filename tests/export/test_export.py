@@ -14,7 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold import Content, Ctx, GatePolicy, InputRejected, Status, TaskState, Transition, UserMessage, flow_skill, step
+from refold import (
+    Artifact,
+    Content,
+    Ctx,
+    GatePolicy,
+    InputRejected,
+    Status,
+    TaskState,
+    Transition,
+    UserMessage,
+    flow_skill,
+    step,
+)
 from refold.callbacks.address import token_of
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live
@@ -268,6 +280,32 @@ async def test_a_redacted_export_holds_no_words_and_says_so() -> None:
         assert name in data
     [task] = read_export(redacted_)
     assert [entry.seq for entry in task.entries] == [one["entry"]["seq"] for one in map(json.loads, plain[3:-1])]
+
+
+@flow_skill(id="writes")
+class Writes:
+    """Hands over a letter, which it writes twice, and a bill."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        """Write both."""
+        for name in ("letter", "bill", "letter"):
+            ctx.hand_over(Artifact.from_text(f"{name} for {content.text}.txt", "Yours."))
+        return ctx.complete("Written.")
+
+
+async def test_a_redacted_export_has_no_names_of_artifacts() -> None:
+    """
+    A model may have chosen them. As many artifacts can be read as there are.
+    """
+    at = FakeEngine([Writes])
+    await at.start("writes", Content.from_text("Ada"), task_id="w1")
+    lines = await lines_of(at, "w1", redact=True)
+
+    assert b"Ada" not in b"".join(lines)
+    assert b"letter" not in b"".join(lines)
+    view = await ExportEngine(read_export(lines), {}).look("w1")
+    assert len({artifact.name for artifact in view.artifacts}) == 2
 
 
 @flow_skill(id="pays_large")
