@@ -27,6 +27,7 @@ from mcp_types import (
     TextContent,
     Tool,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
 
 from refold.core.schema import first_line
@@ -43,7 +44,8 @@ _FINAL = (401, 403, 404, 405)
 
 _ENDED = (400, 404)
 """Statuses by which a server says that it knows no such session, as after its restart. MCP has 404 for it; servers that
-follow an example of MCP's SDK for TypeScript, or older ones of that for Python, answer with 400."""
+follow an example of MCP's SDK for TypeScript, or older ones of that for Python, answer with 400. Servers of MCP
+2026-07-28 have no sessions, and answer with 400 also for an error of a tool that has begun."""
 
 _CLOSED = ("Connection closed", "SSE stream")
 """How the SDK's own messages begin that a connection has ended: servers use the same code, -32000, for any failure."""
@@ -254,7 +256,7 @@ class Session:
                 case code if code in (INVALID_PARAMS, METHOD_NOT_FOUND):
                     raise Never(f"MCP server {self.server.name!r} refuses {what}: {error.message}") from None
                 # By the status first: servers give these answers codes that the SDK uses for its own errors.
-                case _ if _status() in _ENDED:
+                case _ if _status() in _ENDED and kept.client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                     self._forget(kept)
                     said = f"; it says: {error.message}" if _status() != 404 else ""
                     message = f"MCP server {self.server.name!r} has ended the session{said}"

@@ -13,8 +13,9 @@ from typing import Any, cast
 
 import pytest
 from mcp.server import lowlevel
+from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ListToolsResult, PaginatedRequestParams, Tool
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -445,6 +446,38 @@ async def test_a_server_that_has_ended_the_session_gets_a_new_one(refusal: Respo
             assert await shop("shop.search") == "found"
         finally:
             await shop.tools.close()
+
+
+async def test_a_server_without_sessions_ends_none(shop: Shop, tmp_path: Path) -> None:
+    """
+    A server of MCP 2026-07-28 has none, and answers with 400 also for an error of a tool at work: its effect may be
+    done, so the call is not made again.
+    """
+    notes = tmp_path / "notes"
+    charging = MCPServer("shop")
+
+    @charging.tool()
+    async def charge(ctx: Context) -> str:
+        with notes.open("a") as ledger:
+            ledger.write("charge\n")
+        return str(await ctx.elicit("Receipt to which address?", Address))
+
+    with Serving(charging.streamable_http_app(), lifespan=True) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=f"{serving.address}/mcp")])
+        try:
+            with pytest.raises(Verdict, match=r"shop.charge failed: Cannot send 'elicitation/create'") as doubt:
+                await shop("shop.charge")
+        finally:
+            await shop.tools.close()
+
+    assert doubt.value.failure.type == "outcome_unknown"
+    assert shop.done == ["charge"]
+
+
+class Address(BaseModel):
+    """An answer that a server asks for."""
+
+    mail: str
 
 
 async def test_a_servers_own_error_ends_no_session(shop: Shop) -> None:
