@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -31,8 +30,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
 
 from refold.core.schema import first_line
+from refold.effects.failures.network import never_sent
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.http.certificates import trusted
+from refold.effects.mcp.http import HEARD, McpHttp
 from refold.effects.mcp.servers import LIST, McpServer, McpTool, effect_of, pin_of
 from refold.seen.logs import logger
 
@@ -47,11 +48,9 @@ _ENDED = (400, 404)
 follow an example of MCP's SDK for TypeScript, or older ones of that for Python, answer with 400. Servers of MCP
 2026-07-28 have no sessions, and answer with 400 also for an error of a tool that has begun."""
 
-_CLOSED = ("Connection closed", "SSE stream")
-"""How the SDK's own messages begin that a connection has ended: servers use the same code, -32000, for any failure."""
-
-_STATUSES: ContextVar[list[int]] = ContextVar("_STATUSES")
-"""The statuses of the answers to one call: the SDK makes a call's requests in the context of its caller."""
+_CLOSED, _CUT_OFF = "Connection closed", "SSE stream"
+"""How the SDK's own messages begin that a session, or the answer to one call, has ended: servers use the same code,
+-32000, for any failure."""
 
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
 
@@ -174,7 +173,7 @@ class Session:
             return self._kept
 
     async def _keep(self, opened: asyncio.Future[_Kept]) -> None:
-        _STATUSES.set([])
+        HEARD.set([])
         try:
             async with contextlib.AsyncExitStack() as stack:
                 client = await stack.enter_async_context(await self._connected(stack))
@@ -191,12 +190,7 @@ class Session:
         server = self.server
         if server.url is not None:
             http = await stack.enter_async_context(
-                httpx2.AsyncClient(
-                    verify=trusted(),
-                    headers=dict(server.headers),
-                    timeout=server.timeout_s,
-                    event_hooks={"response": [self._heard]},
-                )
+                McpHttp(verify=trusted(), headers=dict(server.headers), timeout=server.timeout_s)
             )
             reached: Any = streamable_http_client(server.url, http_client=http)
         else:
@@ -207,11 +201,6 @@ class Session:
         info = Implementation(name="refold", version="0")
         return Client(reached, read_timeout_seconds=server.timeout_s, client_info=info)
 
-    async def _heard(self, response: httpx2.Response) -> None:
-        # Recorded here because the SDK's own errors do not carry the server's status.
-        if response.request.method == "POST":  # a server may answer other methods with an error
-            _STATUSES.get([]).append(response.status_code)
-
     def _forget(self, kept: _Kept) -> None:
         kept.leave.set()
         if self._kept is kept:
@@ -220,7 +209,7 @@ class Session:
     def _not_opened(self, error: BaseException) -> Verdict:
         status = _status()
         if status < 400:
-            return self._unreachable(error)
+            return self._unreachable(_lost() or error)
         if status in _FINAL:
             return self._barred(status)
         return TryLater(self._answer(status), type="mcp_server", unsent=True)
@@ -235,23 +224,38 @@ class Session:
     def _unreachable(self, error: BaseException) -> TryLater:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        said = first_line(error) if isinstance(error, Exception) else type(error).__name__
+        said = (first_line(error) if isinstance(error, Exception) else "") or type(error).__name__
         if self.server.command is not None and isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
             said = f"its program {self.server.command!r} ended; what it wrote on stderr is on the worker's"
         return TryLater(f"MCP server {self.server.name!r} cannot be reached: {said}", type="mcp_server", unsent=True)
+
+    def _broken_off(self, error: httpx2.RequestError, what: str) -> TryLater | TimeoutError:
+        # An earlier request of the same call was answered, and may have had an effect.
+        if never_sent(error) and len(HEARD.get()) == 1:
+            return self._unreachable(error)
+        if isinstance(error, httpx2.TimeoutException):
+            return self._late(what)
+        return self._went_away(what)
+
+    def _went_away(self, what: str) -> TryLater:
+        return TryLater(f"MCP server {self.server.name!r} went away while {what} was under way", type="mcp_server")
+
+    def _late(self, what: str) -> TimeoutError:
+        return TimeoutError(f"{self.server.name}.{what} did not answer within {self.server.timeout_s:g} s")
 
     # --- answers
 
     @contextlib.asynccontextmanager
     async def _told(self, kept: _Kept, what: str) -> AsyncIterator[None]:
-        name = f"{self.server.name}.{what}"
-        _STATUSES.set([])
+        HEARD.set([])
         try:
             yield
         except _GONE as error:
             self._forget(kept)
             raise self._unreachable(error) from None
         except MCPError as error:
+            if (lost := _lost()) is not None:
+                raise self._broken_off(lost, what) from None
             match error.code:
                 case code if code in (INVALID_PARAMS, METHOD_NOT_FOUND):
                     raise Never(f"MCP server {self.server.name!r} refuses {what}: {error.message}") from None
@@ -264,13 +268,14 @@ class Session:
                 case _ if _status() in _FINAL:
                     raise self._barred(_status()) from None
                 case code if code == REQUEST_TIMEOUT:
-                    raise TimeoutError(f"{name} did not answer within {self.server.timeout_s:g} s") from None
-                case code if code == CONNECTION_CLOSED and error.message.startswith(_CLOSED):
-                    self._forget(kept)
-                    message = f"MCP server {self.server.name!r} went away while {what} was under way"
-                    raise TryLater(message, type="mcp_server") from None
+                    raise self._late(what) from None
+                case code if code == CONNECTION_CLOSED and error.message.startswith((_CLOSED, _CUT_OFF)):
+                    if error.message.startswith(_CLOSED):
+                        self._forget(kept)
+                    raise self._went_away(what) from None
                 case _:
-                    raise TryLater(f"{name} failed: {error.message}", type="mcp_error") from None
+                    said = f"{self.server.name}.{what} failed: {error.message}"
+                    raise TryLater(said, type="mcp_error") from None
 
     def _as_ours(self, tool: Tool) -> McpTool:
         hints = tool.annotations
@@ -291,7 +296,19 @@ class Session:
 
 def _status() -> int:
     """The status of the newest answer to a call; 0 if there was none."""
-    return (_STATUSES.get([]) or [0])[-1]
+    newest = _newest()
+    return newest.status_code if isinstance(newest, httpx2.Response) else 0
+
+
+def _lost() -> httpx2.RequestError | None:
+    """How the newest request of a call failed; None if it was answered, or there was none."""
+    newest = _newest()
+    return newest if isinstance(newest, httpx2.RequestError) else None
+
+
+def _newest() -> httpx2.Response | httpx2.RequestError | None:
+    heard = HEARD.get([])
+    return heard[-1] if heard else None
 
 
 def _value(result: CallToolResult) -> JsonValue:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -375,20 +378,36 @@ async def test_what_an_address_refuses_with_is_told(status: int, verdict: type[V
     assert "t0ken" not in str(refused.value)
 
 
+PATIENCE_S = 30.0
+
+
+class Cut(Response):
+    """An answer that breaks off after its first byte."""
+
+    async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"100")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{", "more_body": True})
+        raise ConnectionAbortedError
+
+
 class Sessions:
     """A server that serves only sessions that it knows.
 
     Attributes:
         known: The newest session's id; another one is refused.
         refusal: The answer to any other session.
-
-    A call with arguments fails.
+        answer: The answer to a call with arguments; None is an error.
+        begun: Set when a call of `slow` has begun, which ends when `end` is set.
     """
 
-    def __init__(self, refusal: Response) -> None:
+    def __init__(self, refusal: Response, answer: Response | None = None) -> None:
         self.known = 0
         self.refusal = refusal
-        self.serving = Serving(Starlette(routes=[Route("/", self._answer, methods=["POST"])]))
+        self.answer = answer
+        self.begun, self.end = threading.Event(), threading.Event()
+        self.app = Starlette(routes=[Route("/", self._answer, methods=["POST"])])
+        self.serving = Serving(self.app)
 
     async def _answer(self, request: Request) -> Response:
         asked = await request.json()
@@ -400,10 +419,15 @@ class Sessions:
             return self.refusal
         match asked["method"]:
             case "tools/list":
-                return self._result(asked, {"tools": [{"name": "search", "inputSchema": {"type": "object"}}]})
+                names = ("search", "slow")
+                tools: JsonValue = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
+                return self._result(asked, {"tools": tools})
             case "tools/call" if asked["params"]["arguments"]:
-                return JSONResponse({**failing(-32000, "the shelf is stuck"), "id": asked["id"]})
+                return self.answer or JSONResponse({**failing(-32000, "the shelf is stuck"), "id": asked["id"]})
             case "tools/call":
+                if asked["params"]["name"] == "slow":
+                    self.begun.set()
+                    await asyncio.to_thread(self.end.wait, PATIENCE_S)
                 return self._result(asked, {"content": [{"type": "text", "text": "found"}]})
             case _:
                 return Response(status_code=202)
@@ -472,6 +496,61 @@ async def test_a_server_without_sessions_ends_none(shop: Shop, tmp_path: Path) -
 
     assert doubt.value.failure.type == "outcome_unknown"
     assert shop.done == ["charge"]
+
+
+async def test_a_trusted_server_that_is_away_is_asked_later(shop: Shop) -> None:
+    """
+    Its tools are not listed before each call, so the call finds that out; nothing was sent, and it is made again.
+    """
+    sessions = Sessions(Response(status_code=404))
+    with sessions.serving as serving:
+        port = int(serving.address.rpartition(":")[2])
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address, trusted=True)])
+        assert await shop("shop.search") == "found"
+    try:
+        with pytest.raises(TryLater, match="MCP server 'shop' cannot be reached: ") as later:
+            await shop("shop.search")
+        assert later.value.unsent
+        with Serving(sessions.app, port):
+            assert await shop("shop.search") == "found"
+    finally:
+        await shop.tools.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        pytest.param(Cut(), "outcome_unknown", "went away while search was under way", id="cut off"),
+        pytest.param(
+            Response(": thinking\n\n", media_type="text/event-stream"),
+            "outcome_unknown",
+            "went away while search was under way",
+            id="events cut off",
+        ),
+    ],
+)
+async def test_an_answer_by_status_is_about_its_call_alone(answer: Response, kind: str, said: str, shop: Shop) -> None:
+    """
+    A status that says "not done" leaves no doubt, and its Retry-After counts. Another call of the session goes on.
+    """
+    sessions = Sessions(Response(status_code=404), answer)
+    with sessions.serving as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address, trusted=True)])
+        try:
+            slow = asyncio.create_task(shop("shop.slow"))
+            await asyncio.to_thread(sessions.begun.wait, PATIENCE_S)
+            with pytest.raises(Verdict, match=said) as refused:
+                await shop("shop.search", words="tea")
+            sessions.end.set()
+            assert await slow == "found"
+        finally:
+            sessions.end.set()
+            await shop.tools.close()
+
+    assert refused.value.failure.type == kind
+    assert refused.value.failure.retry_after == (7.0 if kind == "http_429" else None)
+    assert getattr(refused.value, "unsent", False) is (kind == "http_429")
+    assert sessions.known == 1
 
 
 class Address(BaseModel):

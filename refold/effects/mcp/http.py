@@ -1,0 +1,35 @@
+"""The HTTP client of a session with an MCP server, and what came back for the requests of one call.
+
+MCP's SDK ends a session, with every call that is under way in it, when one request raises an exception; and its own
+errors do not say what came back. So a request that fails is answered here, and `HEARD` says how it failed.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+import httpx2
+
+HEARD: ContextVar[list[httpx2.Response | httpx2.RequestError]] = ContextVar("refold_mcp_heard")
+"""What came back for the requests of one call, oldest first: the SDK makes them in the context of its caller."""
+
+_FAILED = 502
+
+
+class McpHttp(httpx2.AsyncClient):
+    """An HTTP client whose POST requests do not raise."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """See `httpx2.AsyncClient.send`."""
+        if request.method != "POST":  # a server may answer other methods with an error
+            return await super().send(request, **options)
+        heard: httpx2.Response | httpx2.RequestError
+        try:
+            heard = response = await super().send(request, **options)
+            if "json" in response.headers.get("content-type", ""):
+                await response.aread()  # here, since it may break off; the SDK reads a stream of events itself
+        except httpx2.RequestError as error:
+            heard, response = error, httpx2.Response(_FAILED, request=request)
+        HEARD.get([]).append(heard)
+        return response
