@@ -55,7 +55,7 @@ from refold.effects.failures.network import (
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.invocation import SENT, Sent
 
-_REFUSING = frozenset({*range(400, 432), 451} - {408, 409, 418, 419, 420, 430})
+REFUSING = frozenset({*range(400, 432), 451} - {408, 409, 418, 419, 420, 430})
 """Statuses that say that the receiver has not performed the request. Not among them: 408, since a proxy may have timed
 out waiting for the receiver; 409, which may refer to the same effect; and 5xx, after which the effect may be done."""
 
@@ -105,13 +105,13 @@ def surely_not_done(error: BaseException, sent: Sequence[Sent]) -> bool:
         return True
     found = status_of(error)
     # A refused read says nothing about writes that are not known here.
-    return found is not None and found[0] in _REFUSING and _method(error) not in _READING
+    return found is not None and found[0] in REFUSING and _method(error) not in _READING
 
 
 def _may_be_done(one: Sent, *, unsent: bool) -> bool:
-    if any(status not in _REFUSING | _SENT_ON for status in one.earlier):
+    if any(status not in REFUSING | _SENT_ON for status in one.earlier):
         return True
-    return not unsent if one.status is None else one.status not in _REFUSING
+    return not unsent if one.status is None else one.status not in REFUSING
 
 
 _READING = {"GET", "HEAD", "OPTIONS"}

@@ -29,8 +29,10 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
 
+from refold.core.retry_policy import FailureKind
 from refold.core.schema import first_line
-from refold.effects.failures.network import never_sent
+from refold.effects.failures.classify import REFUSING
+from refold.effects.failures.network import http_failure, never_sent, retry_after
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.http.certificates import trusted
 from refold.effects.mcp.http import HEARD, McpHttp
@@ -51,6 +53,9 @@ follow an example of MCP's SDK for TypeScript, or older ones of that for Python,
 _CLOSED, _CUT_OFF = "Connection closed", "SSE stream"
 """How the SDK's own messages begin that a session, or the answer to one call, has ended: servers use the same code,
 -32000, for any failure."""
+
+_UNSAID = "Server returned an error response"
+"""The SDK's own message for an answer by status alone."""
 
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
 
@@ -218,6 +223,21 @@ class Session:
         headers = ", ".join(self.server.headers) or "none"
         return Never(f"{self._answer(status)}, with the headers: {headers}", type="mcp_server")
 
+    def _refused(self, words: str) -> Verdict:
+        status, headers = _status(), getattr(_newest(), "headers", None)
+        failure = http_failure(status, f"{self._answer(status)}{_words(words)}", retry_after(headers))
+        # A server of MCP 2026-07-28 answers with 400 also for an error of a tool that has begun.
+        not_done = status in REFUSING and status not in _ENDED
+        if failure.kind is FailureKind.PERMANENT:
+            return Never(failure.message, type=failure.type, details=failure.details) if not_done else Verdict(failure)
+        return TryLater(
+            failure.message,
+            after=failure.retry_after,
+            type=failure.type,
+            details=failure.details,
+            unsent=not_done,
+        )
+
     def _answer(self, status: int) -> str:
         return f"MCP server {self.server.name!r} answers with HTTP {status}; it is called at {self.server.url}"
 
@@ -262,11 +282,13 @@ class Session:
                 # By the status first: servers give these answers codes that the SDK uses for its own errors.
                 case _ if _status() in _ENDED and kept.client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                     self._forget(kept)
-                    said = f"; it says: {error.message}" if _status() != 404 else ""
+                    said = _words(error.message) if _status() != 404 else ""
                     message = f"MCP server {self.server.name!r} has ended the session{said}"
                     raise TryLater(message, type="mcp_server", unsent=True) from None
                 case _ if _status() in _FINAL:
                     raise self._barred(_status()) from None
+                case _ if _status() >= 400:
+                    raise self._refused(error.message) from None
                 case code if code == REQUEST_TIMEOUT:
                     raise self._late(what) from None
                 case code if code == CONNECTION_CLOSED and error.message.startswith((_CLOSED, _CUT_OFF)):
@@ -304,6 +326,11 @@ def _lost() -> httpx2.RequestError | None:
     """How the newest request of a call failed; None if it was answered, or there was none."""
     newest = _newest()
     return newest if isinstance(newest, httpx2.RequestError) else None
+
+
+def _words(said: str) -> str:
+    """What a server says of its refusal, unless the SDK says it in the server's place."""
+    return "" if said == _UNSAID else f"; it says: {said}"
 
 
 def _newest() -> httpx2.Response | httpx2.RequestError | None:
