@@ -19,7 +19,6 @@ from mcp_types import (
     CONNECTION_CLOSED,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    REQUEST_TIMEOUT,
     CallToolResult,
     Implementation,
     RequestParamsMeta,
@@ -41,6 +40,9 @@ from refold.seen.logs import logger
 
 KEY = "refold/idempotency-key"
 """The field of a call's `_meta` that carries the idempotency key."""
+
+PING_S = 5.0
+"""How long a program that has not answered a call in time may take to answer anything at all, in seconds."""
 
 _FINAL = (401, 403, 404, 405)
 """Statuses that a retry cannot change: no such address, or no access with these headers."""
@@ -115,7 +117,8 @@ class Session:
         cursor: str | None = None
         seen: set[str] = set()
         while True:
-            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+            async with asyncio.timeout(self.server.timeout_s):
+                page = await client.list_tools(cursor=cursor, cache_mode="refresh")
             found |= {tool.name: self._as_ours(tool) for tool in page.tools}
             cursor = page.next_cursor
             if not cursor:  # some servers end with an empty one
@@ -140,9 +143,9 @@ class Session:
             report: Receives what the server tells of the call's progress: `{"done": 3, "of": 8, "message": "…"}`.
 
         Raises:
-            TryLater: The server is or became unavailable; `unsent` is False if the server may have received the call.
+            TryLater: The server is or became unavailable, or the call took longer than `timeout_s`; `unsent` is False
+                if the server may have received the call.
             Never: The tool reports a failure, or the server refuses the call.
-            TimeoutError: The call took longer than `timeout_s`.
         """
 
         async def reported(progress: float, total: float | None, message: str | None) -> None:
@@ -150,7 +153,7 @@ class Session:
             report({name: value for name, value in told.items() if value is not None})
 
         kept = await self._open()
-        async with self._told(kept, tool):
+        async with self._told(kept, tool), asyncio.timeout(self.server.timeout_s):
             result = await kept.client.call_tool(
                 tool, args, progress_callback=reported, meta=cast(RequestParamsMeta, {KEY: key})
             )
@@ -249,7 +252,7 @@ class Session:
             said = f"its program {self.server.command!r} ended; what it wrote on stderr is on the worker's"
         return TryLater(f"MCP server {self.server.name!r} cannot be reached: {said}", type="mcp_server", unsent=True)
 
-    def _broken_off(self, error: httpx2.RequestError, what: str) -> TryLater | TimeoutError:
+    def _broken_off(self, error: httpx2.RequestError, what: str) -> TryLater:
         # An earlier request of the same call was answered, and may have had an effect.
         if never_sent(error) and len(HEARD.get()) == 1:
             return self._unreachable(error)
@@ -260,8 +263,22 @@ class Session:
     def _went_away(self, what: str) -> TryLater:
         return TryLater(f"MCP server {self.server.name!r} went away while {what} was under way", type="mcp_server")
 
-    def _late(self, what: str) -> TimeoutError:
-        return TimeoutError(f"{self.server.name}.{what} did not answer within {self.server.timeout_s:g} s")
+    def _late(self, what: str) -> TryLater:
+        message = f"{self.server.name}.{what} did not answer within {self.server.timeout_s:g} s"
+        return TryLater(message, type="timeout")
+
+    async def _restarted_if_stuck(self, kept: _Kept) -> None:
+        """End the session with a program that answers nothing more; the next call starts the program again."""
+        if self.server.command is None:
+            return
+        try:
+            async with asyncio.timeout(min(PING_S, self.server.timeout_s)):
+                await kept.client.session.send_ping()
+        except TimeoutError:
+            log.warning("mcp_server_stuck", server=self.server.name)
+            self._forget(kept)
+        except (MCPError, *_GONE):
+            pass  # an error is an answer too, and the next call finds out that the program has ended
 
     # --- answers
 
@@ -270,6 +287,9 @@ class Session:
         HEARD.set([])
         try:
             yield
+        except TimeoutError:
+            await self._restarted_if_stuck(kept)
+            raise self._late(what) from None
         except _GONE as error:
             self._forget(kept)
             raise self._unreachable(error) from None
@@ -289,8 +309,6 @@ class Session:
                     raise self._barred(_status()) from None
                 case _ if _status() >= 400:
                     raise self._refused(error.message) from None
-                case code if code == REQUEST_TIMEOUT:
-                    raise self._late(what) from None
                 case code if code == CONNECTION_CLOSED and error.message.startswith((_CLOSED, _CUT_OFF)):
                     if error.message.startswith(_CLOSED):
                         self._forget(kept)

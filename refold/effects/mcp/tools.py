@@ -65,7 +65,6 @@ class McpTools:
         Raises:
             Verdict: The server is unavailable, has no such tool, has changed a pinned definition, or
                 `LedgeredCall.result` raised it.
-            TimeoutError: The call took too long.
         """
         name, pin = unpinned(command.name)
         server, _, tool = name.partition(".")
@@ -77,8 +76,7 @@ class McpTools:
         spec = _spec(definition, session.server)
 
         async def perform(invocation: Invocation) -> Any:
-            async with asyncio.timeout(spec.timeout_s):
-                return await session.call(tool, command.args, invocation.idempotency_key, invocation.progress)
+            return await session.call(tool, command.args, invocation.idempotency_key, invocation.progress)
 
         if definition.effect not in LEDGERED:
             result: JsonValue = await perform(invocation)

@@ -338,6 +338,60 @@ async def test_a_program_that_ends_at_once_is_named(shop: Shop) -> None:
     assert later.value.unsent
 
 
+STUCK = """
+import json, os, sys, threading, time
+
+def answer(id, **fields):
+    print(json.dumps({"jsonrpc": "2.0", "id": id, **fields}), flush=True)
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    match asked["method"], asked.get("params", {}).get("name"):
+        case "initialize", _:
+            about = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {"tools": {}}}
+            answer(asked["id"], result={"protocolVersion": "2025-06-18", **about})
+        case "tools/list", _:
+            named = [{"name": name, "inputSchema": {"type": "object"}} for name in ("who", "stick", "dawdle", "late")]
+            answer(asked["id"], result={"tools": named})
+        case _, "who":
+            answer(asked["id"], result={"content": [{"type": "text", "text": str(os.getpid())}]})
+        case _, "stick":
+            time.sleep(60)
+        case _, "dawdle":
+            pass
+        case _, "late":
+            answer(asked["id"], error={"code": -32001, "message": "the till did not answer"})
+        case "ping", _:
+            answer(asked["id"], result={})
+        case _ if "id" in asked:
+            answer(asked["id"], error={"code": -32601, "message": "no such method"})
+"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "said", "restarted"),
+    [
+        pytest.param("stick", r"shop\.stick did not answer within 1 s", True, id="stuck"),
+        pytest.param("dawdle", r"shop\.dawdle did not answer within 1 s", False, id="slow"),
+        pytest.param("late", r"shop\.late failed: the till did not answer", False, id="its own limit"),
+    ],
+)
+async def test_a_program_that_is_stuck_is_started_again(tool: str, said: str, restarted: bool, shop: Shop) -> None:
+    """
+    It answers nothing at all. One that only takes long for one call goes on; its own limits are told in its words.
+    """
+    program = McpServer(name="shop", command=sys.executable, args=("-c", STUCK), trusted=True, timeout_s=1)
+    shop.tools = McpTools([program])
+    try:
+        before = await shop("shop.who")
+        with pytest.raises(Verdict, match=said) as late:
+            await shop(f"shop.{tool}")
+        assert late.value.failure.type == "outcome_unknown"
+        assert (await shop("shop.who") != before) is restarted
+    finally:
+        await shop.tools.close()
+
+
 @pytest.mark.parametrize(
     "gone", [McpServer(name="shop", command="no-such-program"), McpServer(name="shop", url="http://127.0.0.1:9/mcp")]
 )
