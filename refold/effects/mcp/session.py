@@ -27,6 +27,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
+from pydantic_core import to_json
 
 from refold.core.retry_policy import FailureKind
 from refold.core.schema import first_line
@@ -158,7 +159,7 @@ class Session:
                 tool, args, progress_callback=reported, meta=cast(RequestParamsMeta, {KEY: key})
             )
         if result.is_error:
-            raise Never(_text(result) or "it failed, and does not say why", type="tool_error")
+            raise Never(_text(result) or _structured(result) or "it failed, and does not say why", type="tool_error")
         return _value(result)
 
     async def close(self) -> None:
@@ -374,3 +375,7 @@ def _whole(number: float | None) -> float | None:
 
 def _text(result: CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+
+
+def _structured(result: CallToolResult) -> str:
+    return to_json(result.structured_content).decode() if result.structured_content else ""

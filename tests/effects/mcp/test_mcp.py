@@ -637,6 +637,53 @@ async def test_a_servers_own_error_ends_no_session(shop: Shop) -> None:
     assert sessions.known == 1
 
 
+def listing(*tools: JsonValue, version: str = "2025-06-18", **result: JsonValue) -> Serving:
+    """A server with these tools, as it describes them itself; a call of any of them has this result."""
+
+    async def answer(request: Request) -> Response:
+        asked = await request.json()
+        match asked["method"]:
+            case "initialize":
+                about: dict[str, JsonValue] = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {}}
+                return JSONResponse({**found, "id": asked["id"], "result": {"protocolVersion": version, **about}})
+            case "tools/list":
+                return JSONResponse({**found, "id": asked["id"], "result": {"tools": list(tools)}})
+            case "tools/call":
+                return JSONResponse({**found, "id": asked["id"], "result": result})
+            case _:
+                return Response(status_code=202 if "id" not in asked else 404)
+
+    found: dict[str, JsonValue] = {"jsonrpc": "2.0"}
+    return Serving(Starlette(routes=[Route("/", answer, methods=["POST"])]))
+
+
+OBJECT: JsonValue = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        pytest.param({"structuredContent": {"why": "sold out"}}, '{"why":"sold out"}', id="structured"),
+        pytest.param({"content": [{"type": "text", "text": "sold out"}]}, "sold out", id="text"),
+        pytest.param({}, "it failed, and does not say why", id="nothing"),
+    ],
+)
+async def test_why_a_tool_failed_is_told_however_it_says_it(
+    result: dict[str, JsonValue], said: str, shop: Shop
+) -> None:
+    """
+    In its text, or else in its structured content.
+    """
+    with listing({"name": "search", "inputSchema": OBJECT}, **{"content": [], "isError": True, **result}) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
+        try:
+            with pytest.raises(Never) as failed:
+                await shop("shop.search")
+        finally:
+            await shop.tools.close()
+    assert failed.value.failure.message == said
+
+
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_session_that_is_let_in_no_more_fails_at_once(status: int, shop: Shop) -> None:
     """
