@@ -143,7 +143,7 @@ OUTSIDE_IMPORTERS = {
     "typer": re.compile(r"refold\.cli(\..+)?"),
     "rich": re.compile(r"refold\.cli(\..+)?"),
     "hypothesis": re.compile(r"refold\.testing(\..+)?"),
-    "mcp": re.compile(r"refold\.effects\.mcp\.session"),
+    "mcp": re.compile(r"refold\.effects\.mcp\.(session|listing)"),
     "anyio": re.compile(r"refold\.effects\.mcp\.session"),
 }
 
@@ -428,7 +428,7 @@ def test_the_core_stands_alone() -> None:
 NEEDS_EXTRA = re.compile(
     r"refold\.(a2a|web)(\..+)?"
     r"|refold\.cli\.verbs\.processes\.page"
-    r"|refold\.effects\.(mcp\.(session|tools)|webhooks\.post)"
+    r"|refold\.effects\.(mcp\.(listing|session|tools)|webhooks\.post)"
     r"|refold\.temporal\.(encryption|tracing|webhooks\.(delivery|webhooks))"
     # hypothesis, the extra `testing`, and pytest
     r"|refold\.testing(\..+)?"

@@ -1,6 +1,6 @@
 """A session with an MCP server, opened on first use and reused until it fails.
 
-The only module that imports the MCP SDK, which `refold[mcp]` installs.
+This module and `listing` alone import the MCP SDK, which `refold[mcp]` installs.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import anyio
 import httpx2
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client import Transport
+from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
     CONNECTION_CLOSED,
@@ -36,6 +38,7 @@ from refold.effects.failures.network import http_failure, never_sent, retry_afte
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.http.certificates import trusted
 from refold.effects.mcp.http import HEARD, McpHttp
+from refold.effects.mcp.listing import readable
 from refold.effects.mcp.servers import LIST, McpServer, McpTool, effect_of, pin_of
 from refold.seen.logs import logger
 
@@ -72,11 +75,13 @@ class _Kept:
     Attributes:
         client: The SDK's client.
         leave: Set to end the session.
+        unfit: Why tools were left out of the listings, by their names at the server.
         tools: The tools listed last, by their names at the server; None before the first listing.
     """
 
     client: Client
     leave: asyncio.Event
+    unfit: dict[str, str]
     tools: dict[str, McpTool] | None = None
 
 
@@ -105,13 +110,22 @@ class Session:
                 return kept.tools
             try:
                 async with self._told(kept, LIST):
+                    known = dict(kept.unfit)
+                    kept.unfit.clear()
                     kept.tools = await self._listed(kept.client)
+                    if kept.unfit != known:
+                        log.warning("mcp_tools_left_out", server=self.server.name, tools=kept.unfit)
                     return kept.tools
             except TryLater:
                 # An old session may have ended unnoticed: a new one shows whether the server is available.
                 if last or self._kept is kept:
                     raise
         raise AssertionError("the last try returns or raises")
+
+    @property
+    def unfit(self) -> dict[str, str]:
+        """Why tools were left out of the listings, by their names at the server: MCP does not allow them so."""
+        return self._kept.unfit if self._kept is not None else {}
 
     async def _listed(self, client: Client) -> dict[str, McpTool]:
         found: dict[str, McpTool] = {}
@@ -183,10 +197,11 @@ class Session:
 
     async def _keep(self, opened: asyncio.Future[_Kept]) -> None:
         HEARD.set([])
+        unfit: dict[str, str] = {}
         try:
             async with contextlib.AsyncExitStack() as stack:
-                client = await stack.enter_async_context(await self._connected(stack))
-                kept = _Kept(client, asyncio.Event())
+                client = await stack.enter_async_context(await self._connected(stack, unfit))
+                kept = _Kept(client, asyncio.Event(), unfit)
                 opened.set_result(kept)
                 await kept.leave.wait()
         except Exception as error:  # noqa: BLE001 - an unavailable program or address may raise anything
@@ -195,20 +210,23 @@ class Session:
             else:
                 log.info("mcp_session_lost", server=self.server.name, error=type(error).__name__)
 
-    async def _connected(self, stack: contextlib.AsyncExitStack) -> Client:
+    async def _connected(self, stack: contextlib.AsyncExitStack, unfit: dict[str, str]) -> Client:
         server = self.server
         if server.url is not None:
             http = await stack.enter_async_context(
                 McpHttp(verify=trusted(), headers=dict(server.headers), timeout=server.timeout_s)
             )
-            reached: Any = streamable_http_client(server.url, http_client=http)
+            reached: Transport = streamable_http_client(server.url, http_client=http)
         else:
             assert server.command is not None
-            reached = StdioServerParameters(
+            program = StdioServerParameters(
                 command=server.command, args=list(server.args), env=dict(server.env), cwd=server.cwd
             )
+            reached = stdio_client(program)
         info = Implementation(name="refold", version="0")
-        return Client(reached, read_timeout_seconds=server.timeout_s, client_info=info)
+        reached = readable(reached, unfit, lambda: client.protocol_version)
+        client = Client(reached, read_timeout_seconds=server.timeout_s, client_info=info)
+        return client
 
     def _forget(self, kept: _Kept) -> None:
         kept.leave.set()

@@ -100,6 +100,9 @@ class McpTools:
         if session.server.trusted and (found is None or pin not in ("", found.pin)):
             tools = await session.tools(again=True)  # the list here may be older than the task's
             found = tools.get(tool)
+        if found is None and (why := session.unfit.get(tool)):
+            message = f"MCP server {session.server.name!r} defines {tool!r} as MCP does not allow it: {why}"
+            raise Never(message, type="unknown_tool")
         if found is None:
             there = ", ".join(sorted(tools)) or "none"
             raise Never(

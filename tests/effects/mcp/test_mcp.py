@@ -637,7 +637,7 @@ async def test_a_servers_own_error_ends_no_session(shop: Shop) -> None:
     assert sessions.known == 1
 
 
-def listing(*tools: JsonValue, version: str = "2025-06-18", **result: JsonValue) -> Serving:
+def listing(*tools: JsonValue, **result: JsonValue) -> Serving:
     """A server with these tools, as it describes them itself; a call of any of them has this result."""
 
     async def answer(request: Request) -> Response:
@@ -645,7 +645,7 @@ def listing(*tools: JsonValue, version: str = "2025-06-18", **result: JsonValue)
         match asked["method"]:
             case "initialize":
                 about: dict[str, JsonValue] = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {}}
-                return JSONResponse({**found, "id": asked["id"], "result": {"protocolVersion": version, **about}})
+                return JSONResponse({**found, "id": asked["id"], "result": {"protocolVersion": "2025-06-18", **about}})
             case "tools/list":
                 return JSONResponse({**found, "id": asked["id"], "result": {"tools": list(tools)}})
             case "tools/call":
@@ -658,6 +658,35 @@ def listing(*tools: JsonValue, version: str = "2025-06-18", **result: JsonValue)
 
 
 OBJECT: JsonValue = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("unfit", "why"),
+    [
+        pytest.param({"name": "bad", "inputSchema": {}}, "inputSchema.type: Field required", id="no type"),
+        pytest.param({"name": "bad"}, "inputSchema: Field required", id="no schema"),
+        pytest.param(
+            {"name": "bad", "inputSchema": OBJECT, "outputSchema": {"type": "array"}}, "outputSchema", id="result"
+        ),
+        pytest.param("bad", "no tool 'bad'", id="no tool at all"),
+    ],
+)
+async def test_a_tool_that_cannot_be_read_is_left_out(unfit: JsonValue, why: str, shop: Shop) -> None:
+    """
+    The others can be called, and a call of it says what is wrong with it.
+    """
+    found: JsonValue = [{"type": "text", "text": "found"}]
+    with listing({"name": "search", "inputSchema": OBJECT}, unfit, content=found) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
+        try:
+            listed = await shop(f"shop.{LIST}")
+            assert isinstance(listed, list)
+            assert [one["name"] for one in listed if isinstance(one, dict)] == ["shop.search"]
+            assert await shop("shop.search") == "found"
+            with pytest.raises(Never, match=why):
+                await shop("shop.bad")
+        finally:
+            await shop.tools.close()
 
 
 @pytest.mark.parametrize(

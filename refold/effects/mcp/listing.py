@@ -1,0 +1,94 @@
+"""Leaves out of a server's listing the tools whose definitions MCP does not allow, so that the others can be called.
+
+MCP's SDK refuses a listing as a whole if one tool in it is wrong, for example one whose `inputSchema` has no `type`. So
+the tools are taken out of what the server sent, between the transport and the SDK's client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from mcp.client import Transport
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCResponse
+from mcp_types.methods import validate_server_result
+from pydantic import ValidationError
+
+
+@contextlib.asynccontextmanager
+async def readable(transport: Transport, unfit: dict[str, str], version: Callable[[], str]) -> AsyncIterator[Any]:
+    """A transport whose listings can be read.
+
+    Args:
+        transport: The transport to the server.
+        unfit: Receives the tools that were left out: why, by their names at the server.
+        version: The version of MCP that was agreed on.
+    """
+    async with transport as (received, sent):
+        yield _Readable(received, unfit, version), sent
+
+
+class _Readable:
+    """The stream of what a server sends; see `mcp.client.ReadStream`."""
+
+    def __init__(self, stream: Any, unfit: dict[str, str], version: Callable[[], str]) -> None:
+        self._stream = stream
+        self._unfit = unfit
+        self._version = version
+
+    @property
+    def last_context(self) -> Any:
+        """The context of whoever sent the newest message, if the transport tells it."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._fit(await self._stream.receive())
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return self._fit(await anext(self._stream))
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        ended: bool | None = await self._stream.__aexit__(kind, error, trace)
+        return ended
+
+    def _fit(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        message = item.message if isinstance(item, SessionMessage) else None
+        if isinstance(message, JSONRPCResponse) and isinstance(tools := message.result.get("tools"), list):
+            wrong = _wrong(message.result, self._version())
+            self._unfit |= {_name(tools[place]): why for place, why in wrong.items()}
+            message.result["tools"] = [tool for place, tool in enumerate(tools) if place not in wrong]
+        return item
+
+
+def _wrong(listing: Mapping[str, Any], version: str) -> dict[int, str]:
+    """Why the SDK would refuse tools of a listing, by their places in it."""
+    try:
+        validate_server_result("tools/list", version, listing)
+    except ValidationError as error:
+        return {
+            int(place): ": ".join(filter(None, (".".join(map(str, within)), detail["msg"])))
+            for detail in reversed(error.errors(include_url=False, include_input=False, include_context=False))
+            if detail["loc"][:1] == ("tools",) and detail["loc"][1:]
+            for _, place, *within in [detail["loc"]]
+        }
+    return {}
+
+
+def _name(tool: Any) -> str:
+    name = tool.get("name") if isinstance(tool, dict) else None
+    return name if isinstance(name, str) else "(without a name)"
