@@ -27,6 +27,7 @@ from refold.core.chat import ToolOffer
 from refold.core.commands import CallSkill, CallTool, EffectPolicy, PartBudget
 from refold.core.content import Content
 from refold.core.errors import DefinitionError, SkillError, brief
+from refold.core.pins import offered, pinned
 from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import adapter, problems
 
@@ -303,10 +304,9 @@ def _fields(listed: dict[str, Any]) -> dict[str, Any]:
 
 
 def remote_tool(found: RemoteTool) -> AgentTool:
-    """A server's tool, pinned to its definition when the task began. Providers accept no dots in a tool's name."""
-    offer = ToolOffer(name=found.name.replace(".", "__", 1), description=found.description, parameters=found.parameters)
-    called = f"{found.name}@{found.pin}" if found.pin else found.name
-    return AgentTool(name=found.name, effect=found.effect, offer=offer, called=called)
+    """A server's tool, pinned to its definition when the task began."""
+    offer = ToolOffer(name=offered(found.name), description=found.description, parameters=found.parameters)
+    return AgentTool(name=found.name, effect=found.effect, offer=offer, called=pinned(found.name, found.pin))
 
 
 def _tool(given: Any) -> AgentTool:

@@ -53,6 +53,7 @@ from refold.conversation import ChatRequest, Conversation, LlmOutcome
 from refold.core.chat import Reply
 from refold.core.commands import CallLlm, CallTool, Notify, Undoes
 from refold.core.fold.snapshot import Given
+from refold.core.pins import unpinned
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.asking import asked
 from refold.effects.attempt import (
@@ -73,7 +74,6 @@ from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledgered_call import until_answered
-from refold.effects.mcp.servers import unpinned
 from refold.effects.models.conversations import Recalled
 from refold.effects.models.owner_day import within_day
 from refold.effects.models.tail import Tail

@@ -442,21 +442,24 @@ async def test_equal_calls_at_once_are_made_once() -> None:
 
 async def test_a_worker_caches_a_servers_tool() -> None:
     """
-    By the name that the model uses, whichever definition of it the task has seen.
+    By the name that the model uses, whichever definition of it the task has seen; the name may hold an `@` of its own.
     """
-    cache = Cache(tools=["files__search"], scope="activity")
+    cache = Cache(tools=["files__search", "files__at@home"], scope="activity")
     made: list[str] = []
 
     async def perform(turn: ActivityTurn) -> str:
         made.append(turn.command.name)
         return "found"
 
-    for name in ("files.search@5f0c", "files.search@5f0c", "files.search@77aa", "files.list@5f0c", "files.list@5f0c"):
+    one, other = "5f0c1b2a3d4e5f60", "77aa1b2a3d4e5f60"
+    again = [f"files.search@{one}", f"files.search@{other}", "files.at@home"]
+    each = [f"files.list@{one}"]
+    for name in (name for name in (*again, *each) for _ in range(2)):
         command = CallTool(id="find", name=name)
         turn = ActivityTurn(command=command, task_id="T", invocation_id="T/1.1", attempt=1)
         assert await cache.around(turn, perform) == "found"
 
-    assert made == ["files.search@5f0c", "files.search@77aa", "files.list@5f0c", "files.list@5f0c"]
+    assert made == [*again, *each, *each]
 
 
 def test_a_guardrail_blocks() -> None:

@@ -17,6 +17,7 @@ from pydantic_core import to_jsonable_python
 from refold.agent.middleware import Proceed, Scope, Simple
 from refold.agent.steps import ModelTurn, ToolTurn, heard
 from refold.core.chat import Reply, Said, ToolReturn, Usage, UserSaid
+from refold.core.pins import offered
 from refold.core.schema import schema_of
 from refold.core.values import Value
 
@@ -75,7 +76,7 @@ class Cache(Simple):
     async def _in_worker(self, turn: Any, proceed: Proceed) -> Any:
         command = turn.command
         name = getattr(command, "name", None)
-        if name is not None and name not in self.tools and _as_offered(name) not in self.tools:
+        if name is not None and name not in self.tools and offered(name) not in self.tools:
             return await proceed(turn)
         key = _hash([turn.owner, to_jsonable_python(command, exclude=_NOT_SENT)])
         # An equal call that comes meanwhile waits, and makes the call itself if this one fails.
@@ -90,11 +91,6 @@ class Cache(Simple):
 _UNTOLD = {"__all__": {"usage", "model"}}
 _NOT_SENT: Any = {"id": True, "prior": _UNTOLD, "say": _UNTOLD}
 """Fields of a command that are not sent to a tool or model: its id, and the model and usage of earlier replies."""
-
-
-def _as_offered(name: str) -> str:
-    """The name by which a model calls a server's tool, which the command names as `server.tool@pin`."""
-    return (name.rpartition("@")[0] or name).replace(".", "__", 1)
 
 
 def _unpaid(answer: Any) -> Any:

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from refold.core.commands import EffectPolicy
 from refold.core.errors import DefinitionError
+from refold.core.pins import PIN_CHARS, pinned
 from refold.core.schema import problems
 from refold.core.values import LONGEST_CALL_S, Value, lean
 
@@ -33,9 +34,6 @@ ENV = "REFOLD_MCP"
 LIST = "tools/list"
 """The name that lists a server's tools, `SERVER.tools/list`; MCP's own name of the request."""
 
-PIN_CHARS = 16
-
-_PINNED = re.compile(rf"(.+)@([0-9a-f]{{{PIN_CHARS}}})", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -98,13 +96,7 @@ class McpTool(Value):
     @property
     def pinned(self) -> str:
         """The pinned name, `server.tool@pin`, which calls the tool only if its definition is unchanged."""
-        return f"{self.name}@{self.pin}"
-
-
-def unpinned(name: str) -> tuple[str, str]:
-    """A tool's name, and its pin; empty without one. The name may hold an `@` of its own."""
-    found = _PINNED.fullmatch(name)
-    return (found[1], found[2]) if found else (name, "")
+        return pinned(self.name, self.pin)
 
 
 def pin_of(description: str, parameters: Mapping[str, JsonValue]) -> str:

@@ -11,10 +11,11 @@ from pydantic import JsonValue
 from refold.core.authoring.tool import ToolSpec
 from refold.core.commands import CallTool
 from refold.core.errors import DefinitionError
+from refold.core.pins import unpinned
 from refold.effects.failures.verdicts import Never
 from refold.effects.invocation import Invocation, Stopped
 from refold.effects.ledger.receipts import LEASE_S
-from refold.effects.mcp.servers import LIST, McpServer, McpTool, unpinned
+from refold.effects.mcp.servers import LIST, McpServer, McpTool
 from refold.effects.mcp.session import Session
 from refold.effects.tools import LEDGERED, call_with_receipt
 

@@ -29,12 +29,13 @@ from temporalio.testing import ActivityEnvironment
 
 from refold import DefinitionError
 from refold.core.commands import CallTool, EffectPolicy
+from refold.core.pins import unpinned
 from refold.effects import Invocation, McpServer, Never, TryLater
 from refold.effects.activities import Effects
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.client import HttpClient
 from refold.effects.ledger.ledger import Ledger
-from refold.effects.mcp.servers import LIST, McpTool, effect_of, pin_of, servers_in, unpinned
+from refold.effects.mcp.servers import LIST, McpTool, effect_of, pin_of, servers_in
 from refold.effects.mcp.tools import McpTools
 from refold.temporal.data.payloads import RefoldPayloadConverter
 from tests.effects.conftest import failure_in, name_of
