@@ -47,8 +47,10 @@ def skill_of(author: Any) -> Skill:
         return compiled or _compile(options_for(author), author)
     if callable(getattr(author, "on", None)) and hasattr(author, "options"):
         return cast("Skill", author)
-    named = author if isinstance(author, str) else repr(author)
-    raise DefinitionError(named, ["it is neither a class with on_event or @step methods, nor a table"])
+    named, way_out = repr(author), ""
+    if isinstance(author, str):
+        named, way_out = author, "; a skill is given itself, not by its name: import it"
+    raise DefinitionError(named, [f"it is neither a class with on_event or @step methods, nor a table{way_out}"])
 
 
 def listed(skills: Any) -> Iterable[Any]:

@@ -179,7 +179,8 @@ def _undo_problems(effect: str | None, undo: Callable[..., Any] | None, paramete
     if effect != EffectPolicy.COMPENSATE:
         return [] if undo is None else ["undo= goes with effect='compensate'"]
     if (spec := tool_spec(undo)) is None:
-        return ["effect='compensate' needs undo=, a function declared with @tool that undoes the effect"]
+        needed = "effect='compensate' needs undo=, a function declared with @tool that undoes the effect"
+        return [needed if undo is None else f"undo={undo!r} is no function declared with @tool; {needed}"]
     own = {one.name: one.default for one in parameters} | {"result": Parameter.empty}
     found = [f"its undo, {spec.name!r}, needs {name}, which it has not" for name in spec.needs if name not in own]
     its = {one.name: one.default for one in signature(spec.function).parameters.values()}
@@ -188,11 +189,13 @@ def _undo_problems(effect: str | None, undo: Callable[..., Any] | None, paramete
     return [*found, f"its undo, {spec.name!r}, must give {unlike} the same default as the tool"] if unlike else found
 
 
-def _probe_problems(effect: str | None, probe: Callable[[str], Any] | None) -> list[str]:
+def _probe_problems(effect: str | None, probe: Any) -> list[str]:
     if probe is None:
         return []
     if effect not in (EffectPolicy.AT_MOST_ONCE, EffectPolicy.COMPENSATE):
         return ["probe= goes with effect='at_most_once' or 'compensate': the others may be repeated"]
+    if not callable(probe):
+        return [f"probe={probe!r} is no function; give one that takes the idempotency key"]
     try:
         signature(probe).bind("key")
     except TypeError:

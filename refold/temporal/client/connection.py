@@ -231,6 +231,8 @@ async def connected(
     _pause_at_exit()
     settings = settings_from(profile)
     target = address or settings.get("target_host") or "localhost:7233"
+    if not isinstance(target, str):
+        raise _no_address(target)
     given: dict[str, Any] = {**settings, "target_host": target, "plugins": list(plugins)}
     if namespace is not None:
         given["namespace"] = namespace
@@ -248,10 +250,14 @@ async def connected(
     except ValueError as error:
         if "target URL" not in str(error):  # a certificate without its key, for example
             raise NotConnected(f"Temporal's settings cannot be used: {error}") from None
-        raise NotConnected(
-            f"{target!r} is no address of a Temporal server ({error}); write host:port, for example localhost:7233, in "
-            "--address or TEMPORAL_ADDRESS"
-        ) from None
+        raise _no_address(target, f" ({error})") from None
+
+
+def _no_address(target: object, why: str = "") -> NotConnected:
+    return NotConnected(
+        f"{target!r} is no address of a Temporal server{why}; write host:port, for example localhost:7233, in "
+        "--address or TEMPORAL_ADDRESS"
+    )
 
 
 def settings_from(profile: str | None = None) -> ClientConnectConfig:

@@ -95,6 +95,27 @@ def test_a_class_has_one_style() -> None:
     assert problem(lambda: skill_of(Both)) == "it has both on_event and @step methods; choose one style"
     assert problem(lambda: skill_of(Plain)) == "it has neither on_event nor a @step method"
     assert "neither a class with on_event or @step methods, nor a table" in problem(lambda: skill_of(3))
+    assert problem(lambda: skill_of("Plain")).endswith("; a skill is given itself, not by its name: import it")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        pytest.param({"undo": "refund"}, "undo='refund' is no function declared with @tool", id="undo by name"),
+        pytest.param({"undo": len}, "is no function declared with @tool", id="undo without @tool"),
+        pytest.param({"undo": look_up, "probe": "probe"}, "probe='probe' is no function", id="probe by name"),
+    ],
+)
+def test_what_undoes_and_probes_a_tool_is_a_function(given: dict[str, Any], said: str) -> None:
+    """
+    The error says what was given in its place.
+    """
+
+    def define() -> None:
+        @tool(effect="compensate", **given)
+        async def pay(word: str) -> None: ...
+
+    assert said in problem(define)
 
 
 def test_one_skill_or_a_text_is_no_list_of_skills() -> None:

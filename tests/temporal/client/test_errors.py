@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
@@ -27,12 +28,12 @@ def test_a_server_that_is_away_is_no_refusal(status: RPCStatusCode, message: str
     assert isinstance(server_refused(RPCError(message, status, b""), "start it"), NotConnected)
 
 
-@pytest.mark.parametrize("address", ["localhost:x", "localhost:99999", ":7233", "my host:7233"])
-async def test_what_is_no_address_is_said_with_what_is_one(address: str) -> None:
+@pytest.mark.parametrize("address", ["localhost:x", "localhost:99999", ":7233", "my host:7233", 7233])
+async def test_what_is_no_address_is_said_with_what_is_one(address: Any) -> None:
     """
     A slip in TEMPORAL_ADDRESS is the caller's, and no error of refold's own.
     """
-    with pytest.raises(NotConnected, match=f"{address!r} is no address of a Temporal server .* write host:port"):
+    with pytest.raises(NotConnected, match=f"{address!r} is no address of a Temporal server.* write host:port"):
         await connect(address=address)
 
 
