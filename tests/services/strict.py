@@ -28,6 +28,7 @@ NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ANTHROPIC_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 ANTHROPIC_ID = re.compile(r"[a-zA-Z0-9_-]+")
 SEARCH = "search"
+PAUSED = "paused"
 CUT = "cut"
 
 
@@ -243,7 +244,8 @@ def check_writable(body: Any) -> None:
 
 
 class StrictAnthropic(StrictServer):
-    """Anthropic's messages, checked. The reply `SEARCH` searches the web; the stream of `CUT` ends before its end."""
+    """Anthropic's messages, checked. The replies `SEARCH` and `PAUSED` search the web, and the latter pauses then; the
+    stream of `CUT` ends before its end."""
 
     path = "/v1/messages"
 
@@ -265,11 +267,12 @@ class StrictAnthropic(StrictServer):
         content: list[dict[str, Any]] = [
             {"type": "tool_use", "id": f"toolu_{len(self.requests)}_{number}", "name": wish.tool, "input": wish.args}
             for number, wish in enumerate(wishes)
-        ] or [*(_searched() if said == SEARCH else ()), {"type": "text", "text": said}]
-        reason = {"stop_reason": "tool_use" if wishes else "end_turn", "stop_sequence": None}
+        ] or [*(_searched(len(self.requests)) if said in (SEARCH, PAUSED) else ()), {"type": "text", "text": said}]
+        stop = "tool_use" if wishes else "pause_turn" if said == PAUSED else "end_turn"
+        reason = {"stop_reason": stop, "stop_sequence": None}
         message = {
-            "id": "msg_1", "type": "message", "role": "assistant", "model": body["model"], "content": content, **reason,
-            "usage": {"input_tokens": 7, "output_tokens": 3},
+            "id": f"msg_{len(self.requests)}", "type": "message", "role": "assistant", "model": body["model"],
+            "content": content, **reason, "usage": {"input_tokens": 7, "output_tokens": 3},
         }  # fmt: skip
         if body.get("stream"):
             events = [*_events(message, content, reason)]
@@ -277,10 +280,11 @@ class StrictAnthropic(StrictServer):
         return JSONResponse(message)
 
 
-def _searched() -> list[dict[str, Any]]:
+def _searched(number: int) -> list[dict[str, Any]]:
+    id = f"srvtoolu_{number}"
     return [
-        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tea"}},
-        {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+        {"type": "server_tool_use", "id": id, "name": "web_search", "input": {"query": "tea"}},
+        {"type": "web_search_tool_result", "tool_use_id": id, "content": []},
     ]
 
 
@@ -318,7 +322,7 @@ def check_anthropic(body: dict[str, Any]) -> None:
         raise Unfit("messages: at least one message is required", "messages")
     if messages[0]["role"] != "user":
         raise Unfit('messages: first message must use the "user" role', "messages")
-    if messages[-1]["role"] != "user":
+    if messages[-1]["role"] != "user" and not _paused(messages[-1]):
         raise Unfit("This model does not support assistant message prefill.", "messages")
     for tool in body.get("tools") or ():
         if "input_schema" not in tool:  # Anthropic's own
@@ -330,6 +334,11 @@ def check_anthropic(body: dict[str, Any]) -> None:
         if at := next((word for word in ("oneOf", "anyOf", "allOf") if word in tool["input_schema"]), None):
             raise Unfit(f"tools.0.custom.input_schema: input_schema does not support {at} at the top level", "tools")
     _check_blocks(messages, has_tools=bool(body.get("tools")))
+
+
+def _paused(message: dict[str, Any]) -> bool:
+    """Whether an answer that is sent back is one that paused while the provider's own tools were at work."""
+    return any(block["type"] == "server_tool_use" for block in message["content"] if isinstance(block, dict))
 
 
 def _check_blocks(messages: list[dict[str, Any]], *, has_tools: bool) -> None:

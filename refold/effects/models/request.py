@@ -36,6 +36,9 @@ from refold.effects.models.trouble import failure_of
 from refold.effects.tracing import instrument
 
 KEY_HEADER = "Idempotency-Key"
+MOST_PAUSES = 10
+"""How often a provider may pause one answer."""
+
 FIRST_TOKEN = "first_token_s"
 """The setting of a call that limits the time to the first token, in seconds."""
 
@@ -96,11 +99,29 @@ class Asked:
     async def ask(
         self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None = None
     ) -> ModelResponse:
-        """Make one request.
+        """Make one request, and further ones while the provider pauses its answer, as for tools of its own.
 
         Raises:
-            Verdict: The request failed, or the answer is stopped by a filter, cut off by a limit, or lacks its call.
+            Verdict: A request failed, or the answer is stopped by a filter, cut off by a limit, has no end, or lacks
+                its call.
         """
+        response = await self._once(messages, parameters)
+        pauses = 0
+        # A delay is that of a job in the background, which is asked about, not continued.
+        while response.state == "suspended" and self._model.continuation_delay(response) is None:
+            pauses += 1
+            if pauses > MOST_PAUSES:
+                message = f"model {self.name!r} paused its answer {pauses} times, and has not ended it"
+                raise self._failed(permanent("paused", message))
+            newer = await self._once([*messages, response], parameters)
+            response = replace(
+                newer,
+                parts=[*response.parts, *newer.parts],
+                provider_details={**(response.provider_details or {}), **(newer.provider_details or {})},
+            )
+        return self._whole(response)
+
+    async def _once(self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None) -> ModelResponse:
         settings = _settings(self._given, self._model, nth(self._key, len(self.responses) + 1))
         first_s = _first_token_s(self._given)
         asked = replace(parameters or _TEXT, native_tools=self._provider_tools)
@@ -112,6 +133,9 @@ class Asked:
         except Exception as error:
             raise self._failed(failure_of(error, self.name, messages)) from error
         self.responses.append(response)
+        return response
+
+    def _whole(self, response: ModelResponse) -> ModelResponse:
         match response.finish_reason:
             case "content_filter":
                 message = f"model {self.name!r} refused, or its filter stopped the answer"

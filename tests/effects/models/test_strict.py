@@ -13,14 +13,14 @@ from temporalio.exceptions import ApplicationError
 
 from refold.conversation import request_of
 from refold.core.authoring.cmd import Cmd
-from refold.core.chat import EMPTY, Prior, Reply, Said, ToolCall, ToolOffer, ToolReturn, UserSaid
+from refold.core.chat import EMPTY, Prior, Reply, Said, ToolCall, ToolOffer, ToolReturn, Usage, UserSaid
 from refold.core.content import Content
 from refold.core.retry_policy import FailureKind
 from refold.effects.activities import Effects
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.models.content.fitting import CUT_OFF, UNANSWERED, fit_name, fit_schema, fitted
 from tests.effects.conftest import Bench, failure_in
-from tests.services.strict import SEARCH, StrictAnthropic, StrictOpenAI
+from tests.services.strict import PAUSED, SEARCH, StrictAnthropic, StrictOpenAI
 
 MODELS = pytest.mark.parametrize("model", ["openai:gpt-test", "anthropic:claude-test"])
 OFFER = ToolOffer(name="find", description="Finds.", parameters={"type": "object", "properties": {}})
@@ -137,6 +137,37 @@ async def test_the_providers_own_tool_is_called(bench: Bench, model: str, accept
 
     assert (reply.text, reply.tool_calls) == (SEARCH, ())
     assert [(call.name, call.args) for call in reply.provider_calls] == [("web_search", {"query": "tea"})]
+
+
+@pytest.mark.parametrize("model", ["anthropic:claude-test"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_pauses_is_gone_on_with(bench: Bench, model: str, accepted: Any, stream: bool) -> None:
+    """
+    A provider whose own tools take long pauses; it is sent its answer so far, and goes on. All of it is paid for.
+    """
+    accepted.say(PAUSED, PAUSED, "Green tea.")
+    reply = await sent(bench, model, user("x"), stream=stream, settings={"provider_tools": ["web_search"]})
+
+    assert reply.text == f"{PAUSED}{PAUSED}Green tea."
+    assert [call.name for call in reply.provider_calls] == ["web_search", "web_search"]
+    assert reply.usage == Usage(input_tokens=21, output_tokens=9, requests=3)
+    assert len({asked.headers["idempotency-key"] for asked in accepted.requests}) == 3
+
+
+async def test_an_answer_that_never_ends_fails(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    What it cost is counted.
+    """
+    with StrictAnthropic() as anthropic:
+        for name, value in anthropic.environment.items():
+            monkeypatch.setenv(name, value)
+        anthropic.say(*[PAUSED] * 20)
+        with pytest.raises(ApplicationError, match="paused its answer 11 times, and has not ended it") as caught:
+            await bench.llm(Cmd.llm("a", "x", "y", model="anthropic:claude-test"))
+
+    details = failure_in(caught.value).details
+    assert isinstance(details, dict)
+    assert details["usage"] == {"input_tokens": 77, "output_tokens": 33, "requests": 11}
 
 
 @MODELS
