@@ -59,6 +59,7 @@ class Trouble:
         says: What is said in the end; None is what is said without trouble.
         pace_s: Wait so long before each piece of a stream.
         repeats_usage: Send the usage with each piece of a stream.
+        repeats_names: Send the tool's name with each piece of a call.
     """
 
     code: int = 200
@@ -71,6 +72,7 @@ class Trouble:
     says: str | None = None
     pace_s: float = 0.0
     repeats_usage: bool = False
+    repeats_names: bool = False
 
     @classmethod
     def status(cls, code: int, *, retry_after: str | None = None, error: str | None = None) -> Trouble:
@@ -209,7 +211,7 @@ def _whole(body: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _stream(body: dict[str, Any], message: dict[str, Any], trouble: Trouble) -> AsyncIterator[str]:
-    for number, delta in enumerate(_deltas(message)):
+    for number, delta in enumerate(_deltas(message, named=trouble.repeats_names)):
         await asyncio.sleep(trouble.pace_s)
         if number == trouble.cut_after:
             raise ConnectionError("cut on demand")
@@ -223,15 +225,15 @@ async def _stream(body: dict[str, Any], message: dict[str, Any], trouble: Troubl
     yield "data: [DONE]\n\n"
 
 
-def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _deltas(message: dict[str, Any], *, named: bool) -> Iterator[dict[str, Any]]:
     for piece in _pieces(message["content"] or ""):
         yield {"content": piece}
     for index, call in enumerate(message.get("tool_calls", ())):
         function = call["function"]
         for number, piece in enumerate(_pieces(function["arguments"])):
             head = {"id": call["id"], "type": "function"} if number == 0 else {}
-            named = {"name": function["name"]} if number == 0 else {}
-            yield {"tool_calls": [{"index": index, **head, "function": {**named, "arguments": piece}}]}
+            name = {"name": function["name"]} if number == 0 or named else {}
+            yield {"tool_calls": [{"index": index, **head, "function": {**name, "arguments": piece}}]}
 
 
 def _pieces(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -132,6 +132,7 @@ class Asked:
             raise self._failed(transient("timeout", message)) from None
         except Exception as error:
             raise self._failed(failure_of(error, self.name, messages)) from error
+        _name_once(response.tool_calls, {*self._names, FINAL_RESULT})
         self.responses.append(response)
         return response
 
@@ -202,6 +203,15 @@ class Asked:
             cached_tokens=sum(response.usage.cache_read_tokens for response in self.responses),
             reasoning_tokens=sum(response.usage.details.get("reasoning_tokens", 0) for response in self.responses),
         )
+
+
+def _name_once(calls: Iterable[ToolCallPart], offered: Collection[str]) -> None:
+    """Read each tool's name once: some servers send it with each piece of a streamed call, and pydantic-ai joins the
+    pieces."""
+    for call in calls:
+        said = call.tool_name
+        if said and said not in offered:
+            call.tool_name = next((name for name in offered if said == name * (len(said) // len(name))), said)
 
 
 def _rate(given: Mapping[str, JsonValue], model: str) -> tuple[float, float] | None:

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from refold.conversation import request_of
 from refold.core.authoring.cmd import Cmd
 from refold.core.chat import EMPTY as NOTHING_SAID
-from refold.core.chat import Prior, ToolOffer
+from refold.core.chat import Prior, ToolOffer, UserSaid
 from refold.core.content import Content, Part
 from refold.core.retry_policy import FailureKind
 from tests.effects.conftest import Bench, failure_in
@@ -436,3 +436,25 @@ async def test_usage_that_a_stream_repeats_is_counted_once(bench: Bench, openai:
     outcome = await bench.llm(Cmd.llm("a", "x", "y", model=MODEL), True)
 
     assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (8, 6)
+
+
+@pytest.mark.parametrize(
+    ("says", "expect", "called"),
+    [
+        pytest.param('find(words="tea and biscuits")', None, [("find", {"words": "tea and biscuits"})], id="a tool"),
+        pytest.param('{"article": "tea and biscuits"}', Line, [], id="the answer"),
+    ],
+)
+async def test_a_name_that_a_stream_repeats_is_read_once(
+    bench: Bench, openai: OpenAIServer, says: str, expect: Any, called: list[Any]
+) -> None:
+    """
+    Some servers send a tool's name with every piece of its arguments.
+    """
+    offer = ToolOffer(name="find", description="Finds.", parameters={"type": "object", "properties": {}})
+    openai.say(Trouble(says=says, repeats_names=True))
+    chat = Cmd.chat("a", [UserSaid(content=Content.from_text("x"))], model=MODEL, tools=[offer], expect=expect)
+    reply = await bench.run("refold.chat", request_of(chat, Prior(thread=NOTHING_SAID, framed=False)), True)
+
+    assert [(call.name, call.args) for call in reply.tool_calls] == called
+    assert reply.value == (None if expect is None else {"article": "tea and biscuits"})
