@@ -1,4 +1,4 @@
-# The worker of docker-compose.yml: refold and the application beside it.
+# The worker and the gateway of docker-compose.yml: refold and the application beside it.
 FROM python:3.13.12-slim-trixie
 
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -7,7 +7,7 @@ WORKDIR /app
 # The lock's versions, of the runtime dependencies alone.
 COPY pyproject.toml requirements.lock LICENSE README.md ./
 COPY refold ./refold
-RUN pip install --constraint requirements.lock .
+RUN pip install --constraint requirements.lock '.[a2a,encryption,mcp,otel,postgres,web]'
 
 COPY workflows ./workflows
 COPY activities ./activities

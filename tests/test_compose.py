@@ -55,6 +55,8 @@ RUN_HERE = {
     "ui health": "wget -q -O /dev/null http://127.0.0.1:8080/healthz",
     "worker": "python worker.py",
     "worker health": "python deploy/worker_health.py",
+    "gateway": "refold serve --host 0.0.0.0 --page",
+    "gateway health": "python -c 'import urllib.request as it; it.urlopen('\"'\"'http://127.0.0.1:9000/readyz'\"'\"')'",
     "open-tasks": "refold metrics 0.0.0.0:9464",
     "open-tasks health": "python -c 'import urllib.request as it; it.urlopen('\"'\"'http://127.0.0.1:9464/metrics'\"'\"')'",
 }
@@ -393,6 +395,37 @@ def test_open_tasks_are_shown(server: Server) -> None:
             assert asking.wait(timeout=60) == 0
         finally:
             asking.kill()
+
+
+@pytest.mark.server
+def test_the_gateway_answers_whoever_has_a_key(server: Server) -> None:
+    """
+    It is ready where the health check looks, and offers the page. Without keys it does not start.
+    """
+    verb, *words = shlex.split(RUN_HERE["gateway"])
+    port = str(free_port())
+    command = [str(Path(sys.executable).with_name(verb)), *words, "--port", port]
+    where = {"TEMPORAL_ADDRESS": server.address, "TEMPORAL_NAMESPACE": "gateway"}
+    run("namespace", RUN_HERE["namespace"], where, TEMPORAL.parent)
+    settings = {**os.environ, **where, "REFOLD_STORAGE": "off"}
+    alone = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=90, check=False)
+    assert alone.returncode == 2
+    assert "REFOLD_A2A_API_KEYS" in alone.stderr
+
+    settings |= {"REFOLD_A2A_API_KEYS": "ada=0123456789abcdef", "REFOLD_A2A_URL": f"http://localhost:{port}"}
+    with subprocess.Popen(command, cwd=ROOT, env=settings, stdout=subprocess.PIPE) as gateway:
+        try:
+            assert gateway.stdout is not None
+            gateway.stdout.readline()
+            run("gateway", RUN_HERE["gateway health"].replace("9000", port), {}, Path(sys.executable).parent)
+            asked = urllib.request.Request(f"http://localhost:{port}/page/", headers={"X-API-Key": "0123456789abcdef"})
+            with urllib.request.urlopen(asked) as page:
+                assert page.status == 200
+            gateway.terminate()
+
+            assert gateway.wait(timeout=60) == 0
+        finally:
+            gateway.kill()
 
 
 def test_grafana_finds_the_dashboard() -> None:
