@@ -152,7 +152,7 @@ class Gateway(RequestHandler):
         if record.ended:
             raise TaskNotCancelableError(f"task {record.task_id!r} has ended ({record.status})")
         try:
-            await self.engine.cancel(record.task_id, reason="canceled over A2A")
+            await self.engine.cancel(record.task_id, reason="canceled over A2A", by=caller_of(context))
         except InputRejected as error:  # the task has ended meanwhile
             raise TaskNotCancelableError(error.reason) from None
         return task_of(await self.parts.reader.own(params.id, caller_of(context)))

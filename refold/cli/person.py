@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import getpass
 import os
+from typing import Annotated
+
+import typer
 
 from refold.cli.errors import CallError
+
+As = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="NAME",
+        help="Your name. Else REFOLD_APPROVER, else your user name.",
+        envvar="REFOLD_APPROVER",
+    ),
+]
+"""Who calls; give it to `caller`."""
 
 
 def caller(named: str | None = None) -> str:

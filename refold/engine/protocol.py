@@ -108,8 +108,13 @@ class Engine(Protocol):
         """
         ...
 
-    async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
+    async def cancel(self, task_id: str, *, reason: str = "", by: str | None = None) -> TaskView:
         """Cancel a task.
+
+        Args:
+            task_id: The task.
+            reason: Why, for the journal.
+            by: Who cancels it, for the journal.
 
         Raises:
             InputRejected: It has ended already.

@@ -106,7 +106,7 @@ def together(*gates: tuple[str, bool], of: str = "") -> Op:
 
 
 def cancel(reason: str = "", *, of: str = "") -> Op:
-    return Op(f"cancel {of!r} {reason!r}", lambda engine, task: engine.cancel(task + of, reason=reason))
+    return Op(f"cancel {of!r} {reason!r}", lambda engine, task: engine.cancel(task + of, reason=reason, by="ada"))
 
 
 def release(*, of: str = "") -> Op:

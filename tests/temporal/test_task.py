@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from refold import Content, InputRejected, Status, TaskState
+from refold.core.events import CancelRequested
 from refold.core.fold.journal import Entry
 from refold.engine import TaskExists, TaskNotFound, TaskView, Tokens, UnknownSkill
 from refold.temporal import TemporalEngine
@@ -346,13 +347,14 @@ async def test_cancel_reaches_what_runs(engine: TemporalEngine) -> None:
         assert isinstance(entry, Entry)
         break
 
-    view = await engine.cancel(view.task_id, reason="not needed any more")
+    view = await engine.cancel(view.task_id, reason="not needed any more", by="ada")
 
     assert (view.status, view.reason) == (Status.CANCELED, "not needed any more")
     description = await engine.client.get_workflow_handle(view.task_id).describe()
     assert description.status is not None
     assert description.status.name == "CANCELED"
-    assert [entry.event.kind for entry in await collected(engine.journal(view.task_id))][-1] == "cancel_requested"
+    last = (await collected(engine.journal(view.task_id)))[-1]
+    assert last.event == CancelRequested(reason="not needed any more", by="ada")
     with pytest.raises(InputRejected, match="has ended"):
         await engine.cancel(view.task_id)
 

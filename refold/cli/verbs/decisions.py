@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from refold.cli.errors import DONE, TASK_FAILED, CallError
-from refold.cli.person import caller
+from refold.cli.person import As, caller
 from refold.cli.text.entries import Story
 from refold.cli.text.views import FAILED, asked, brief, ways_out
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
@@ -33,10 +33,6 @@ Gates = Annotated[
         show_default=False,
     ),
 ]
-As = Annotated[
-    str | None, typer.Option("--as", metavar="NAME", help="Your name. Else REFOLD_APPROVER, else your user name.",
-                             envvar="REFOLD_APPROVER")
-]  # fmt: skip
 Digests = Annotated[
     list[str] | None,
     typer.Option(

@@ -9,7 +9,7 @@ import typer
 
 from refold.cli.errors import DONE, CallError
 from refold.cli.files import Files
-from refold.cli.person import caller
+from refold.cli.person import As, caller
 from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.views import FAILED
 from refold.cli.verb import Call, TaskId, add
@@ -117,15 +117,7 @@ async def start(
 async def release(
     call: Call,
     task_id: TaskId,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            metavar="NAME",
-            help="Your name. Else REFOLD_APPROVER, else your user name.",
-            envvar="REFOLD_APPROVER",
-        ),
-    ] = None,
+    by: As = None,
     wait: Wait = False,
 ) -> int:
     """Begin a task that is held or delayed.
@@ -157,6 +149,12 @@ async def answer(
         typer.Option("--delivery-id", help="Makes a repeated send safe: the task accepts one message with this id."),
     ] = None,
     on_busy: OnBusy = "refuse",
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="NAME", help="Your name, for the journal. Else REFOLD_APPROVER.", envvar="REFOLD_APPROVER"
+        ),
+    ] = None,
     wait: Wait = False,
 ) -> int:
     """Answer or message a task, and print its status.
@@ -171,7 +169,7 @@ async def answer(
     engine = await call.engine()
     content = content_of(words or [], data, file or [])
     before = await newest(engine, task_id) if wait else 0
-    view = await engine.send(task_id, content, slot=slot, delivery_id=delivery_id, early=ON_BUSY[on_busy])
+    view = await engine.send(task_id, content, slot=slot, delivery_id=delivery_id, sender=by, early=ON_BUSY[on_busy])
     if wait:
         view = await settled(call, engine, task_id, after=before)
     return report(call, view)
@@ -181,6 +179,7 @@ async def cancel(
     call: Call,
     task_id: TaskId,
     reason: Annotated[str, typer.Option("--reason", help="The reason, for the journal.")] = "",
+    by: As = None,
 ) -> int:
     """Cancel a task, and print its status.
 
@@ -189,7 +188,7 @@ async def cancel(
     call.hint = f"`{call.again('show', task_id)}` tells how it ended"
     engine = await call.engine()
     before = await engine.look(task_id)
-    view = await engine.cancel(task_id, reason=reason)
+    view = await engine.cancel(task_id, reason=reason, by=caller(by))
     report(call, view)
     for line in await _left(call, engine, before, view):
         call.out.note(line)

@@ -227,9 +227,9 @@ class TemporalEngine:
         await updates.update(self.connection, task_id, "release", {} if by is None else {"by": by})
         return await self.look(task_id)
 
-    async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
+    async def cancel(self, task_id: str, *, reason: str = "", by: str | None = None) -> TaskView:
         """See `Engine.cancel`."""
-        return await updates.cancel(self.connection, task_id, reason=reason)
+        return await updates.cancel(self.connection, task_id, reason=reason, by=by)
 
     # --- by the clock
 

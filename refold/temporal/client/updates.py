@@ -151,7 +151,7 @@ async def decide(
     await update(connection, holder, "decide", *(_signed(holder, one) for one in made))
 
 
-async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskView:
+async def cancel(connection: Connection, task_id: str, *, reason: str, by: str | None) -> TaskView:
     """Ask a task to cancel, and wait a little until it has ended.
 
     Raises:
@@ -166,8 +166,10 @@ async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskVi
     handle = connection.client.get_workflow_handle(task_id)
     try:
         with of_task(task_id, "cancel"):
-            if reason and codec_in(connection.client.data_converter) is not None:
-                await handle.signal(CANCEL_REASON, reason)
+            encrypted = bool(reason) and codec_in(connection.client.data_converter) is not None
+            if encrypted or by:
+                await handle.signal(CANCEL_REASON, args=[reason, by])
+            if encrypted:
                 reason = ""
             await handle.cancel(reason=reason or CANCELED)
     except TaskNotFound:  # it has ended meanwhile

@@ -8,7 +8,7 @@ from pydantic import JsonValue, field_serializer, model_validator
 
 from refold.core.chat import Previous
 from refold.core.commands import PartBudget
-from refold.core.events import SkillOutcome, UserMessage
+from refold.core.events import CancelRequested, SkillOutcome, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
@@ -42,7 +42,8 @@ START = f"start/{FORMAT}"
 """What the argument of a task that refold started holds under the key `refold`: its format (`refold.formats`)."""
 
 CANCEL_REASON = "cancel_reason"
-"""The signal that brings the reason of a cancellation that follows, encrypted: Temporal's own request never is."""
+"""The signal that brings the reason of a cancellation that follows, encrypted, and who asks for it: Temporal's own
+request is never encrypted, and names nobody."""
 
 TRY_ANEW = "try_anew"
 """The signal that brings nothing: after it, the server keeps why a workflow task fails whose first attempt was lost."""
@@ -183,7 +184,7 @@ class TaskStart(Value):
         events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
         hold: The task begins when somebody releases it.
         start_delay_s: The task begins so many seconds after it was started, unless somebody releases it before.
-        why_canceled: The reason that an earlier run was told of a cancellation that has not come yet.
+        cancellation: What an earlier run was told of a cancellation that has not come yet.
     """
 
     refold: str = START
@@ -209,7 +210,7 @@ class TaskStart(Value):
     events_per_run: int | None = lean()
     hold: bool = lean(False)
     start_delay_s: float | None = lean()
-    why_canceled: str = lean("")
+    cancellation: CancelRequested | None = lean()
 
     @property
     def later(self) -> bool:

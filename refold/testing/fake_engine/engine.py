@@ -162,13 +162,13 @@ class FakeEngine(Controls):
         await self._do()
         return self._view(task)
 
-    async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
+    async def cancel(self, task_id: str, *, reason: str = "", by: str | None = None) -> TaskView:
         """See `Engine.cancel`."""
         task = self._task(task_id)
         self._need_worker()
         if task.now.ended:
             raise nothing_to_cancel(task_id, task.now.status)
-        self._take(task, CancelRequested(reason=shortened(reason or CANCELED, REFUSAL_CHARS)))
+        self._take(task, CancelRequested(reason=shortened(reason or CANCELED, REFUSAL_CHARS), by=by))
         await self._do()
         return self._view(task)
 

@@ -39,9 +39,10 @@ def test_answer_says_how_it_went_on(refold: Shell) -> None:
     """
     refold.start("research_loop", "Tides", "t1")
 
-    done = refold("answer", "t1", "The Dutch one")
+    done = refold("answer", "t1", "The Dutch one", "--as", "ada")
 
     assert (done.exit, done.out) == (0, "t1  completed\n  Approved.\n  final.txt: A draft.\n")
+    assert "ada: The Dutch one" in refold("journal", "t1").out
 
 
 def test_json_has_every_field(refold: Shell) -> None:
@@ -151,9 +152,10 @@ def test_cancel_exits_0(refold: Shell) -> None:
     """
     refold.start("research_loop", "Tides", "t1")
 
-    done = refold("cancel", "t1", "--reason", "not needed", "--json")
+    done = refold("cancel", "t1", "--reason", "not needed", "--as", "ada", "--json")
 
     assert (done.exit, done.json["status"], done.json["reason"]) == (0, "canceled", "not needed")
+    assert "cancel requested by ada: not needed" in refold("journal", "t1").out
     assert refold("cancel", "t1").exit == 2
 
 

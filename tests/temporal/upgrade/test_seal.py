@@ -13,6 +13,7 @@ from temporalio.service import RPCError
 from temporalio.testing import TimeSkipper
 
 from refold import Content, InputRejected, Status
+from refold.core.events import CancelRequested
 from refold.engine import NoWorker, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.payloads import data_converter
@@ -277,17 +278,19 @@ async def test_a_part_that_is_answered_as_it_is_sealed(client: Client, values: F
 
 async def test_the_reason_of_a_cancellation_goes_along(engine: TemporalEngine) -> None:
     """
-    Where the reason is encrypted, it comes before the request to cancel; the task may go on in a new run between them.
+    Who cancels, and a reason that is encrypted, come before the request; the task may go on in a new run between them.
     """
     task_id = await begun(engine, "pays", "unwanted tea")
     before, handle = await run_of(engine, task_id), engine.client.get_workflow_handle(task_id)
-    await handle.signal("cancel_reason", "too dear")
+    await handle.signal("cancel_reason", args=["too dear", "ada"])
     await seal(engine.connection, task_id)
     await in_next_run(engine, task_id, before)
 
     await handle.cancel()
 
     assert (await settled(engine, task_id)).reason == "too dear"
+    [*_, last] = await collected(engine.journal(task_id))
+    assert last.event == CancelRequested(reason="too dear", by="ada")
 
 
 async def histories_of(engine: TemporalEngine, task_id: str) -> list[WorkflowHistory]:

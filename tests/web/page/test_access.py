@@ -12,6 +12,7 @@ import pytest
 
 from refold import Content, Status
 from refold.a2a.serve import bound, serve, url_of
+from refold.core.events import CancelRequested
 from refold.core.fold.journal import Entry
 from refold.divergence import Difference
 from refold.engine import CodeChanged, News, TaskFilter, TaskView
@@ -368,7 +369,9 @@ async def test_who_is_listed_at_a_gate_only_decides_there(engine: FakeEngine, op
         assert (offered in (await bob.get(path)).text, offered in (await dora.get(path)).text) == (False, True)
     assert 'value="approve"' in (await bob.get("/task/g1")).text
     assert (await bob.send("/decide", **form)).status_code == 303
-    assert (await dora.send("/act/g1", to="cancel")).status_code == 303
+    assert (await dora.send("/act/g1", to="cancel", reason="twice")).status_code == 303
+    [*_, last] = [entry async for entry in engine.journal("g1")]
+    assert last.event == CancelRequested(reason="twice", by="dora")
 
 
 @pytest.mark.parametrize("back", ["task", ""])

@@ -180,7 +180,7 @@ class Slow(FakeEngine):
         self.going, self.over = asyncio.Event(), asyncio.Event()
         self.many = many
 
-    async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
+    async def cancel(self, task_id: str, *, reason: str = "", by: str | None = None) -> TaskView:
         """As said."""
         if task_id == "bug":
             raise ZeroDivisionError

@@ -69,7 +69,7 @@ class TaskHandlers(ABC):
     _reports_end: bool
     _ends_last: bool
     _absences: Absences
-    _why_canceled: str
+    _cancellation: CancelRequested
     _first: Event | None
     """What the task begins with; None once it has begun."""
     _sealing: bool = False  # somebody asked the task to go on in a new run
@@ -119,7 +119,7 @@ class TaskHandlers(ABC):
     def _message_signal(self, *inputs: Any) -> None:
         self._take_signal("message", message_from, inputs)
 
-    @workflow.signal(name="cancel", description="Stop the task; a string is the reason.")
+    @workflow.signal(name="cancel", description="Stop the task; a string is the reason, a second one says who asks.")
     def _cancel_signal(self, *inputs: Any) -> None:
         self._bring(_cancel(self._absences.judged(inputs, from_outside=True)))
 
@@ -130,10 +130,9 @@ class TaskHandlers(ABC):
         else:
             self._start_now()
 
-    @workflow.signal(name=CANCEL_REASON, description="Why a cancellation follows; sent by refold's client.")
+    @workflow.signal(name=CANCEL_REASON, description="Why a cancellation follows, and whose; sent by refold's client.")
     def _cancel_reason_signal(self, *inputs: Any) -> None:
-        reason = reason_from(self._absences.judged(inputs, from_outside=True))
-        self._why_canceled = shortened(reason, REFUSAL_CHARS)
+        self._cancellation = _cancel(self._absences.judged(inputs, from_outside=True))
 
     @workflow.signal(name=TRY_ANEW, description="Nothing; sent by refold's client.")  # noqa: B027 - is not overridden
     def _try_anew_signal(self, *inputs: Any) -> None:
@@ -441,7 +440,10 @@ def _readable(inputs: Sequence[Any]) -> list[Any]:
 
 
 def _cancel(inputs: Sequence[Any]) -> CancelRequested:
-    return CancelRequested(reason=shortened(reason_from(inputs), REFUSAL_CHARS))
+    reason, by = reason_from(inputs), inputs[1] if len(inputs) > 1 else None
+    return CancelRequested(
+        reason=shortened(reason, REFUSAL_CHARS), by=shortened(by, REFUSAL_CHARS) if isinstance(by, str) else None
+    )
 
 
 # --- what updates bring, as events: one each, except for decisions

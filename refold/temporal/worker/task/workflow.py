@@ -99,7 +99,7 @@ class SkillWorkflow(TaskHandlers):
         self._started: set[str] = set()  # parts, in this run
         self._reports_end = start.reports_end
         self._ends_last = start.ends_last
-        self._why_canceled = start.why_canceled
+        self._cancellation = start.cancellation or CancelRequested()
         self._end_reported = False
         self._display = Display(self._base, later=start.later)
         self._short = Stretches(Ways(self.skill).takes, self._reconcile, self._settled_local, self._stop_with)
@@ -189,8 +189,9 @@ class SkillWorkflow(TaskHandlers):
                 canceled = True
                 self._over = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
-                    why = self._why_canceled or shortened(_without_sdk_words(reason), REFUSAL_CHARS)
-                    self._bring(CancelRequested(reason=why))
+                    told = self._cancellation
+                    why = told.reason or shortened(_without_sdk_words(reason), REFUSAL_CHARS)
+                    self._bring(CancelRequested(reason=why, by=told.by))
         await self._raise_error()
         return await self._end()
 
@@ -580,7 +581,7 @@ class SkillWorkflow(TaskHandlers):
             reports_end=self._reports_end,
             ends_last=self._ends_last,
             events_per_run=self._start.events_per_run,
-            why_canceled=self._why_canceled,
+            cancellation=self._cancellation if self._cancellation != CancelRequested() else None,
         )
 
     def _runs_so_far(self) -> tuple[EarlierRun, ...]:

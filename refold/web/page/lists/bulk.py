@@ -45,7 +45,7 @@ class Action:
 
 
 async def _cancel(call: Call, task_id: str) -> None:
-    await call.engine.cancel(task_id, reason=f"canceled by {call.person.name}")
+    await call.engine.cancel(task_id, by=call.person.name)
 
 
 async def _recover(call: Call, task_id: str) -> None:

@@ -364,7 +364,7 @@ async def act(call: Call) -> Response:
     match call.form.get("to"):
         case "cancel":
             reason = call.form.get("reason", "").strip()
-            await call.engine.cancel(call.task_id, reason=reason or f"canceled by {call.person.name}")
+            await call.engine.cancel(call.task_id, reason=reason, by=call.person.name)
             return call.go(task_path(call.task_id), "The task is canceled.")
         case "recover":
             return await _recover(call)
