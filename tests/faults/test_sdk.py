@@ -36,10 +36,10 @@ INSIDE = ["temporalio.worker.workflow_sandbox._importer", "temporalio.bridge.pro
 async def test_a_worker_does_without_the_inside_of_the_sdk(workers: Workers, queue: str) -> None:
     """
     Tasks run to their end, ask, and answer queries; they only share no modules, a busy loop no heartbeat, and their
-    histories have no marks.
+    histories have no marks. The log says what is missing.
     """
     command = ["-c", WITHOUT.format(names=INSIDE), "worker", "workflows", "activities", "--json", "--with-parent"]
-    await workers.launch([*command, "--address", workers.address, "--task-queue", queue])
+    worker = await workers.launch([*command, "--address", workers.address, "--task-queue", queue])
     engine = await engine_of(workers.address, queue, Folder(workers.folder))
 
     view = await settled(engine, (await engine.start("research_loop", text("Tides"))).task_id)
@@ -48,3 +48,4 @@ async def test_a_worker_does_without_the_inside_of_the_sdk(workers: Workers, que
     done = await until(lambda: engine.look(view.task_id), lambda view: view.status is not Status.WORKING)
     assert done.status is Status.COMPLETED
     assert await engine.builds(view.task_id) == ()
+    assert "sdk_unknown" in worker.log.read_text()

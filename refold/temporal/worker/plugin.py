@@ -16,6 +16,7 @@ from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
+import temporalio
 from temporalio.client import WorkflowHistory
 from temporalio.common import VersioningBehavior
 from temporalio.converter import DataConverter, PayloadCodec
@@ -51,7 +52,7 @@ from refold.temporal.data.storage_setting import storage_from_env
 from refold.temporal.recorded.reading import FromReplay, FromServer
 from refold.temporal.seen.runtime import begin_at_zero, follow
 from refold.temporal.worker import profile
-from refold.temporal.worker.activation.committed import Unsandboxed
+from refold.temporal.worker.activation.committed import Unsandboxed, missing
 from refold.temporal.worker.build import build_of_process
 from refold.temporal.worker.logs import keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
@@ -240,6 +241,12 @@ class RefoldPlugin(SimplePlugin):
             # The first keeps the SDK's, since history holds it three times a step.
             number = next(_workers)
             config["identity"] = identity = f"{process}-{number}{at}{host}" if number > 1 else config["client"].identity
+        if without := missing():
+            version, way_out = (
+                temporalio.__version__,
+                "install an earlier release of temporalio, or a later one of refold",
+            )
+            log.error("sdk_unknown", temporalio=version, without="; ".join(without), do=way_out)
         if self.skill_ids:
             REFUSED[config["client"].namespace, config["task_queue"]] = self._refused.note
         runner = config.get("workflow_runner")

@@ -89,6 +89,13 @@ except (ImportError, AttributeError):
 that comes too early may break its task (see above); that is rare, and no worker stands still for it.
 Where only `_RECORDS` is false, no marks are written, and none are compared."""
 
+
+def missing() -> tuple[str, ...]:
+    """What this release of the SDK, which refold does not know, leaves tasks without; empty with one that it knows."""
+    without = () if _KNOWN else ("batches of events", "one event for many effects", "protection from early queries")
+    return without if _RECORDS else (*without, "marks in histories, by which changed code is told")
+
+
 DIRECT = "legacy_query"
 """Core's id of a query that came by itself; a query with another id came with a workflow task."""
 
