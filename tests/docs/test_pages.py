@@ -70,6 +70,14 @@ def test_lines_fit_a_screen(page: Path) -> None:
     assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
 
 
+@EACH_PAGE
+def test_a_row_of_a_table_is_one_line(page: Path) -> None:
+    """
+    A row that is broken over two lines ends the table there.
+    """
+    assert [line for line in prose(page).splitlines() if line.startswith("|") and not line.endswith("|")] == []
+
+
 def test_the_diagram_is_the_table() -> None:
     """
     The lifecycle that is drawn is the one that runs: seven states, fourteen moves.

@@ -242,11 +242,8 @@ class RefoldPlugin(SimplePlugin):
             number = next(_workers)
             config["identity"] = identity = f"{process}-{number}{at}{host}" if number > 1 else config["client"].identity
         if without := missing():
-            version, way_out = (
-                temporalio.__version__,
-                "install an earlier release of temporalio, or a later one of refold",
-            )
-            log.error("sdk_unknown", temporalio=version, without="; ".join(without), do=way_out)
+            way_out = "install an earlier release of temporalio, or a later one of refold"
+            log.error("sdk_unknown", temporalio=temporalio.__version__, without="; ".join(without), do=way_out)
         if self.skill_ids:
             REFUSED[config["client"].namespace, config["task_queue"]] = self._refused.note
         runner = config.get("workflow_runner")
