@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key, OctKey
 from pydantic_core import from_json
@@ -82,7 +82,7 @@ class KeySet:
         self._asked_at = now
         try:
             self._keys = _read(await self._fetch(self.url))
-        except (httpx.HTTPError, ValueError, JoseError) as error:
+        except (httpx2.HTTPError, ValueError, JoseError) as error:
             log.warning("key_set_unavailable", url=self.url, reason=str(error) or type(error).__name__)
         else:
             self._kept_at = now
@@ -92,10 +92,10 @@ async def fetched(url: str) -> Any:
     """Get the JSON document at an address.
 
     Raises:
-        httpx.HTTPError: The request failed.
+        httpx2.HTTPError: The request failed.
         ValueError: The document is too large, or not JSON.
     """
-    async with httpx.AsyncClient(timeout=TIMEOUT_S) as http, http.stream("GET", url) as response:
+    async with httpx2.AsyncClient(timeout=TIMEOUT_S) as http, http.stream("GET", url) as response:
         response.raise_for_status()
         body = b""
         async for chunk in response.aiter_bytes():
