@@ -305,11 +305,12 @@ class Engine(Protocol):
     def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[News]:
         """Entries after number `after`, model text, and what tools report of their progress, as they come.
 
+        A caller that leaves before its end must close it (`contextlib.aclosing`).
+
         Args:
             after: 0 begins with the first entry.
             follow: Continue at pauses; otherwise the first pause with nothing new ends it, and so does a
                 command that only an operator can resolve. The task's end always does.
-                A caller that leaves before must close it (`contextlib.aclosing`).
         """
         ...
 
