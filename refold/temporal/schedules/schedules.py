@@ -493,3 +493,5 @@ def _refusals(id: str, what: str) -> Iterator[None]:
         if error.status is RPCStatusCode.INVALID_ARGUMENT:
             raise InputRejected(f"the server refuses schedule {id!r}: {error.message}") from None
         raise server_refused(error, f"{what} schedule {id!r}") from None
+    except UnicodeEncodeError as error:  # as of a command line in another encoding
+        raise InputRejected(f"schedule {id!r}: {shortened(error.object, 200)!r} is no UTF-8 text") from None

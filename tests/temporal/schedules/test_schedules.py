@@ -64,6 +64,16 @@ async def test_content_that_cannot_be_written_is_refused() -> None:
         await Schedules(nowhere).create("morning", "hello", text("Good morning \ud83d"), SELDOM)
 
 
+async def test_a_note_that_cannot_be_written_is_refused() -> None:
+    """
+    As one that was typed in Latin-1 where the system's encoding is UTF-8.
+    """
+    nowhere: Any = SimpleNamespace(client=None)
+
+    with pytest.raises(InputRejected, match="is no UTF-8 text"):
+        await Schedules(nowhere).pause("morning", "closed for caf\udce9")
+
+
 async def test_a_pause_that_would_never_come_is_refused() -> None:
     """
     The server watches no tasks that start beside one another, so it does not learn that one has failed.
