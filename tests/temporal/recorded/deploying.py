@@ -50,11 +50,13 @@ class Site:
         self.engine = TemporalEngine(client, f"recorded-{uuid4().hex[:8]}", patience=PATIENCE)
 
     @asynccontextmanager
-    async def deployed(self, code: ModuleType, *, client: Client | None = None) -> AsyncIterator[None]:
-        """A worker with this code, and perhaps with a client of its own."""
+    async def deployed(
+        self, code: ModuleType, *, client: Client | None = None, build_id: str | None = None
+    ) -> AsyncIterator[None]:
+        """A worker with this code, and perhaps with a client and a build of its own."""
         plugin = RefoldPlugin([code], [purchase.pay], model="scripted:demo", storage=self.values)
         queue = self.engine.connection.task_queue
-        async with make_worker(client or self.engine.client, plugin, task_queue=queue):
+        async with make_worker(client or self.engine.client, plugin, task_queue=queue, build_id=build_id):
             yield
 
     async def bought(self, answers: int, *, order: str = "") -> str:

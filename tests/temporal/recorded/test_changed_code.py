@@ -106,6 +106,24 @@ async def test_what_was_recorded_stays(site: Site, code: Path, change: str) -> N
             assert (id, 500) not in purchase.PAID
 
 
+async def test_a_decision_reaches_the_fitting_one_of_two_workers(
+    server: DevServer, site: Site, values: Folder, code: Path
+) -> None:
+    """
+    The server gives the task to the worker that has just taken it, although that refuses it; others are asked, too.
+    """
+    own = await Client.connect(server.address, namespace=server.namespace, data_converter=data_converter(values))
+    async with site.deployed(purchase, build_id="old"):
+        id = await site.bought(0)
+    async with site.deployed(changed(code, CHANGES["shown data"][2]), client=own, build_id="new"):
+        with pytest.raises(NoWorker, match=DIFFERS):
+            await site.answer(id)  # it has the task in its cache from now on
+        async with site.deployed(purchase, build_id="old"):
+            await site.answer(id)
+
+            assert [one.slot for one in (await site.engine.look(id)).waiting_for] == ["when"]
+
+
 @pytest.mark.sweep
 async def test_with_encryption_nothing_recorded_is_in_clear(
     hasty_server: DevServer, hasty_client: Client, values: Folder, code: Path

@@ -1,23 +1,28 @@
 """Workers of several builds on one task queue: what one of them cannot tell or take, another may.
 
 The server gives a query or an update to any worker that polls, so that during a rolling deploy it may reach one whose
-code does not fit the task. The server tries a workflow task again that fails, but no query and no update.
+code does not fit the task. The server tries a workflow task again that fails, but no query and no update. And it gives
+the task's next ones to the worker that has just taken one, and has the task in its cache, be it only to refuse it. So
+before a question is put again, the server is told to ask any worker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, ResetStickyTaskQueueRequest
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 from refold.divergence import DIFFERS
 from refold.temporal.client.errors import NOT_FITTING, POLLING_S
+from refold.temporal.client.failed import ASK_PATIENCE
 
 WORKERS_ASKED = 10
 """How many times a question is put again while workers of several builds poll: each of them polls five times at once,
@@ -47,12 +52,21 @@ async def of_fitting_worker(client: Client, task_id: str, ask: Callable[[], Awai
     found = await _outcome(ask)
     if not found.fits and await _mixed(client, task_id):
         for _ in range(WORKERS_ASKED):
+            await _free(client, task_id)
             found = await _outcome(ask)
             if found.fits:
                 break
     if found.error is not None:
         raise found.error
     return cast("T", found.answer)
+
+
+async def _free(client: Client, task_id: str) -> None:
+    """Let any worker be asked next, and not only the one that was asked last."""
+    task = WorkflowExecution(workflow_id=task_id)
+    request = ResetStickyTaskQueueRequest(namespace=client.namespace, execution=task)
+    with suppress(RPCError):  # without the permission, or of a task that has ended: asked as before
+        await client.workflow_service.reset_sticky_task_queue(request, retry=False, timeout=ASK_PATIENCE)
 
 
 @dataclass(frozen=True, slots=True)
