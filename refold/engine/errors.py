@@ -63,7 +63,7 @@ class ScheduleNotFound(EngineError):
 
 
 class NotConnected(EngineError):
-    """No server answers at the address that was tried."""
+    """No server answers at the address that was tried, or it is too busy to take the call."""
 
 
 class NoWorker(EngineError):

@@ -52,6 +52,10 @@ QUERIES_WAIT = "query buffer is full"
 """What the server says of a query while others, of the same workflow, wait for its worker."""
 
 
+CROWDED = "concurrent in-flight updates"
+"""What the server says of an update while ten others, of the same workflow, wait for its worker."""
+
+
 def server_away(error: Exception) -> bool:
     """Whether a call ended because the server was not there, or its connection broke."""
     # The SDK reports a connection that breaks under a call as UNKNOWN, with these words.
@@ -214,6 +218,11 @@ def server_refused(error: RPCError, what: str) -> EngineError:
         return EngineError(
             f"the server cannot {what}: {error.message}. refold's search attributes are not registered there: start a "
             f"worker, which registers them if it may, or run: {REGISTER}"
+        )
+    if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and CROWDED in error.message:
+        return NotConnected(
+            f"the server cannot {what} now: as many others wait for the task's worker as it lets wait. This was not "
+            "taken: try again"
         )
     if server_away(error) or timed_out(error):
         return NotConnected(f"the Temporal server does not answer: {error.message}; is it up? `refold dev` starts one")

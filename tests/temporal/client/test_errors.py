@@ -50,6 +50,17 @@ async def test_a_certificate_without_its_key_is_a_setting_that_cannot_be_used(
         await connect()
 
 
+def test_a_crowd_before_a_task_is_told_to_try_again() -> None:
+    """
+    The server lets ten updates of a task wait for its worker, and has not taken the next one.
+    """
+    message = "limit on number of concurrent in-flight updates has been reached (10)"
+    error = server_refused(RPCError(message, RPCStatusCode.RESOURCE_EXHAUSTED, b""), "reach task 'A1'")
+
+    assert isinstance(error, NotConnected)
+    assert str(error).endswith("This was not taken: try again")
+
+
 def test_other_errors_stay_what_they_are() -> None:
     """
     An answer that names another cause is no outage.
