@@ -142,7 +142,7 @@ def part_started(number: int) -> WorkflowActivationJob:
     return job
 
 
-def cancel_requested() -> WorkflowActivationJob:
+def cancel_requested(reason: str = "by itself") -> WorkflowActivationJob:
     job = WorkflowActivationJob()
-    job.cancel_workflow.reason = "by itself"
+    job.cancel_workflow.reason = reason
     return job

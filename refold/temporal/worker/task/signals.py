@@ -8,6 +8,7 @@ A patch marker in history says so. Runs in which earlier releases met the limit 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -23,18 +24,24 @@ FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(minutes=5)
 
 
-async def signal(task_id: str, name: str, said: Any) -> None:
+async def signal(task_id: str, name: str, said: Any, *, needed: Callable[[], bool] = lambda: True) -> None:
     """Signal the open run of another task; called from workflow code only.
 
+    Args:
+        task_id: The other task.
+        name: The signal.
+        said: Its argument.
+        needed: Whether it is still to be sent again.
+
     Raises:
-        ApplicationError: There is no such task, or it has ended.
+        ApplicationError: There is no such task, it has ended, or its run takes no more signals and needs none.
     """
     receiver, pause = workflow.get_external_workflow_handle(task_id), FIRST_PAUSE
     while True:
         try:
             await receiver.signal(name, said)
         except ApplicationError as error:
-            if error.type != FULL or not workflow.patched(PATCH):
+            if error.type != FULL or not needed() or not workflow.patched(PATCH):
                 raise
         else:
             return

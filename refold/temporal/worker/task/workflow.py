@@ -353,7 +353,7 @@ class SkillWorkflow(TaskHandlers):
         waits, unresolved = self._reported = _for_people(self._now)
         asked = ChildAsked(invocation_id=self._now.task_id, waits=waits, unresolved=unresolved, refused=self._unfit)
         self._unfit = {}
-        self._report = asyncio.ensure_future(signal(parent.workflow_id, "child", asked))
+        self._report = asyncio.ensure_future(signal(parent.workflow_id, "child", asked, needed=_is_needed))
         self._report.add_done_callback(self._reported_to)
 
     def _reported_to(self, report: asyncio.Future[None]) -> None:
@@ -543,7 +543,7 @@ class SkillWorkflow(TaskHandlers):
         if self._ends_last and self._report is not None:
             await asyncio.wait([self._report])  # two signals could overtake each other
         with contextlib.suppress(ApplicationError):  # a parent that is gone needs to know nothing
-            await signal(parent.workflow_id, "part_ended", ended)
+            await signal(parent.workflow_id, "part_ended", ended, needed=_is_needed)
         self._end_reported = True
 
     def _go_on(self) -> None:
@@ -642,6 +642,12 @@ def _is_versioned() -> bool:
 def _is_part(want: Want) -> TypeGuard[Perform]:
     # Asked of each of perhaps two thousand effects: the sandbox makes `isinstance` slow.
     return type(want) is Perform and type(want.command) is CallSkill
+
+
+def _is_needed() -> bool:
+    """Whether the task that this one is a part of has not canceled it. One that has may wait for it to close, in a run
+    that takes no more signals."""
+    return not (workflow.cancellation_reason() or "").endswith(NOT_NEEDED)
 
 
 def _without_sdk_words(reason: str) -> str:

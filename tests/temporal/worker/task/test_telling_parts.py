@@ -11,6 +11,7 @@ from refold import Content
 from refold.core.commands import AskUser
 from refold.core.events import ChildAsked, UserMessage
 from refold.core.waits import Wait
+from refold.engine.refusals import not_needed
 from refold.temporal.data.wire import TaskStart
 from refold.temporal.worker.task.signals import FULL
 from tests.temporal import part_skills
@@ -129,6 +130,24 @@ async def test_a_signal_is_sent_until_the_receiver_takes_it(sending: Callable[[]
 
     assert sent.startswith(SIGNAL)
     assert (refused, again, refused_again) == (["set_patch_marker", "start_timer"], [sent], ["start_timer"])
+
+
+async def test_a_part_that_its_task_has_canceled_sends_nothing_again() -> None:
+    """
+    The task waits until the part has closed, in the run that takes no more signals: each would wait for the other.
+    """
+    part = Activated(part_skills.CountsLowWorkflow, "whole/1.1", part_of="whole")
+    start = TaskStart(message=UserMessage(content=Content.from_text("go")), parent="whole")
+    part.begin(start.model_dump(mode="json"))
+    part.act(delivered(1), signaled("report_end", True))
+
+    ended = part.act(signaled("message", "3"))
+    waits = part.act(delivered(2, failure=FULL))
+    once = part.act(cancel_requested(not_needed("whole")))
+    last = part.act(delivered(3, failure=FULL))
+
+    assert (ended[-1], waits[-1], once[-1]) == (f"{SIGNAL} part_ended", "start_timer", f"{SIGNAL} part_ended")
+    assert last == ["complete_workflow_execution"]
 
 
 async def test_a_recorded_run_whose_signal_was_lost_is_replayed_as_it_was() -> None:
