@@ -20,10 +20,11 @@ from refold.static.rules.awaits import misused
 from refold.static.rules.fits import known_of, unfit
 from refold.static.rules.gotos import misdirected
 from refold.static.rules.purity import ToolName, impure
+from refold.static.rules.results import misread
 
 RULES = (
     "definition", "import", "syntax", "clock", "random", "io", "concurrency", "tool", "shared",
-    "not-awaited", "await", "return", "goto", "call", "expect", "gate", "worker",
+    "not-awaited", "await", "return", "result", "goto", "call", "expect", "gate", "worker",
 )  # fmt: skip
 """Every rule, as findings name them."""
 
@@ -131,7 +132,7 @@ def check_source(
         if not _ignored(module, one):
             found[one.file, one.line, one.rule] = one
     for unit in units(module, reach):
-        for one in (*impure(unit, reach, tool_name), *misused(unit, reach)):
+        for one in (*impure(unit, reach, tool_name), *misused(unit, reach), *misread(unit)):
             if not _ignored(unit.module, one):
                 found.setdefault((one.file, one.line, one.rule), one)
     return sorted(found.values(), key=lambda one: (one.file, one.line, one.column))

@@ -220,7 +220,7 @@ def test_table_functions_are_steps() -> None:
         ("decision = ctx.approve('pay', 'Pay?')\nif not decision:\n    raise ValueError", ["not-awaited"]),
         ("decision: object = ctx.approve('pay', 'Pay?')\nif decision:\n    pass", ["not-awaited"]),
         ("if not ctx.approve('pay', 'Pay?'):\n    raise ValueError", ["not-awaited"]),
-        ("if not await ctx.approve('pay', 'Pay?'):\n    raise ValueError", []),
+        ("if not (await ctx.approve('pay', 'Pay?')).approved:\n    raise ValueError", []),
         ("gate = ctx.approve('pay', 'Pay?'); which, _ = await ctx.first(gate, ctx.sleep(9))", []),
         ("answer = await ctx.llm('a')", []),
         ("one = ctx.llm('a'); both = await ctx.gather(one, ctx.llm('b'))", []),
@@ -242,6 +242,53 @@ def test_calls_of_ctx_are_awaited_and_nothing_else_is(code: str, found: list[str
     A step awaits what it asks for, and asks for all that it awaits.
     """
     assert in_step(code) == found
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("if await ctx.approve('pay', 'Pay?'): pass", True),
+        ("granted = await ctx.approve('pay', 'Pay?')\nif not granted: pass", True),
+        ("granted = await ctx.approve('pay', 'Pay?')\nif granted.approved: pass", False),
+        ("granted = await ctx.approve('pay', 'Pay?')\nif ctx.now and granted: pass", True),
+        ("said = await ctx.ask('more', 'More?')\nassert said", True),
+        ("said = await ctx.ask('more', 'More?')\nx = 1 if said == 'yes' else 2", True),
+        ("said = await ctx.ask('more', 'More?')\nx = 'yes' in said", True),
+        ("said = await ctx.ask('more', 'More?')\nx = said in ('yes', 'y')", True),
+        ("x = await ctx.ask('more', 'More?') != 'no'", True),
+        ("said = await ctx.ask('more', 'More?')\nx = said.text == 'yes' or said == other", False),
+        ("said = await ctx.ask('more', 'More?', expect=bool)\nif said: pass", False),
+        ("said = None\nif ctx.now: said = await ctx.ask('more', 'More?')\nif said: pass", False),
+        ("said = (await ctx.ask('more', 'More?')).text\nif said == 'yes': pass", False),
+        ("said = await ctx.llm('a')\nif said == 'yes': pass", False),
+    ],
+)
+def test_what_a_person_said_is_no_text_and_no_truth(code: str, found: bool) -> None:
+    """
+    A denial is as true as a grant, and no message equals a text: the other way would never be taken.
+    """
+    assert in_step(code) == ["result"] * found
+
+
+@pytest.mark.parametrize(
+    ("parameter", "code", "found"),
+    [
+        ("content: Content", "if content == 'stop': pass", True),
+        ("content: 'refold.Content'", "if not content: pass", True),
+        ("granted: DecisionMade", "if granted: pass", True),
+        ("content: Content", "if content.text == 'stop' and content.has_data: pass", False),
+        ("content: Content | None", "if content: pass", False),
+        ("content: Content = None", "if content: pass", False),
+        ("content: Content", "content = content.text\nif content == 'stop': pass", False),
+    ],
+)
+def test_so_is_what_a_step_is_given(parameter: str, code: str, found: bool) -> None:
+    """
+    By the parameter's type, where nothing else may stand for it.
+    """
+    method = f"async def begin(self, ctx: Ctx, {parameter}):\n{indent(code, '    ')}\n    return ctx.complete()\n"
+
+    assert rules(f"class Skill:\n    @step(start=True)\n{indent(method, '    ')}") == ["result"] * found
 
 
 @pytest.mark.parametrize("name", [name for name in vars(Ctx) if not name.startswith("_")])

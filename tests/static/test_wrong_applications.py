@@ -251,6 +251,13 @@ WRONG = {
         at=PAY,
         says=("Buy.pay returns nothing", "return a transition"),
     ),
+    "a message taken for a text": Wrong(
+        old='return ctx.goto("judge", order=order, asked=asked + 1)',
+        new='return ctx.goto("judge", order=order, asked=0 if content == "again" else asked + 1)',
+        rule="result",
+        at='content == "again"',
+        says=("tests a `Content`, which equals no text", "write `content.text`"),
+    ),
     "a misspelt step": Wrong(
         old='ctx.goto("gate", order=order)',
         new='ctx.goto("gaet", order=order)',
