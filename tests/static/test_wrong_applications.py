@@ -221,6 +221,13 @@ WRONG = {
         at="Clerk = Agent",
         says=("skill 'clerk'", "the tool 'weather', which is not registered"),
     ),
+    "a prompt in place of a call's name": Wrong(
+        old=ADVICE,
+        new=ADVICE.replace('"advice", ', ""),
+        rule="call",
+        at='ctx.llm("Is it worth it?"',
+        says=("asks a model nothing", "`ctx.llm(id, prompt, input)`"),
+    ),
     # Steps.
     "a call that is not awaited": Wrong(
         old=ADVICE,

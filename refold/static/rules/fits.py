@@ -91,6 +91,9 @@ def unfit(unit: Unit, known: Known) -> Iterator[Finding]:
                     yield from _named_tool(asked, offered, known)
             case "skill":
                 yield from _skill(asked, known)
+            case "llm" if not (asked.has_more or asked.argument(1, "prompt") or asked.argument(2, "input")):
+                text = f"asks a model nothing: write `{asked.by}.llm(id, prompt, input)`, the call's own name first"
+                yield _found(asked, "call", text)
             case _:
                 pass
         yield from _models(asked)
