@@ -196,7 +196,7 @@ def check_previous(snapshot: Snapshot, owner: str | None) -> None:
     """
     if snapshot.owner != owner:
         whose = "nobody" if snapshot.owner is None else "somebody else"
-        raise InputRejected(f"task {snapshot.task_id!r} is owned by {whose}; a task goes on with its owner's own")
+        raise InputRejected(f"task {snapshot.task_id!r} is owned by {whose}; name a task of the same owner")
 
 
 def previous_of(snapshot: Snapshot) -> Previous:

@@ -150,7 +150,7 @@ def refuse_stale(stored: Stored, version: int) -> None:
     if stored.version != version + 1:
         raise InputRejected(
             f"task {stored.task_id!r} was changed meanwhile, to version {version}; this was made from version "
-            f"{stored.version - 1}: load it again, and look at it anew"
+            f"{stored.version - 1}: load it again, then decide again"
         )
 
 

@@ -82,12 +82,12 @@ def recover(
         snapshot, again = _resolved(snapshot, again)
     if snapshot.ended:
         raise InputRejected(
-            f"task {base.task_id!r} ends without what killed it, too: {snapshot.reason}; change the skill, then recover"
+            f"task {base.task_id!r} ends without the failure, too: {snapshot.reason}; change the skill, then recover"
         )
     if other := _divergence(snapshot, base, kept):
         raise InputRejected(
-            f"task {base.task_id!r} took another way than its skill takes without what killed it: {other}; fork it at "
-            "an earlier entry"
+            f"task {base.task_id!r} cannot be recovered: without the failure its skill does not do what the journal "
+            f"records: {other}; fork it at an earlier entry"
         )
     if open_still := _still_running(snapshot, last, entries):
         raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")

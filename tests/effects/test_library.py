@@ -79,5 +79,5 @@ async def test_a_session_without_an_owners_key_says_what_to_give(
             Cmd.tool("t", open_turn, session_id="s1", asked="x", last=5),
             Cmd.tool("t", close_turn, session_id="s1", answered="x"),
         ):
-            with pytest.raises(ApplicationError, match="nobody told the worker whose memory this is"):
+            with pytest.raises(ApplicationError, match="the worker does not know whose memory this is"):
                 await Bench(effects).tool(call)

@@ -48,7 +48,7 @@ async def read(scope: Scope, receive: Receive, *, most: int, seconds: float) -> 
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        raise Refused(408, f"the request took longer than {seconds:g} seconds to come") from None
+        raise Refused(408, f"the request took longer than {seconds:g} seconds to arrive") from None
 
 
 def again(body: bytes, receive: Receive) -> Receive:

@@ -148,7 +148,7 @@ def _place(token: str) -> Place | None:
         return None
     cursor = decode_list_tasks_cursor(token) if token.isascii() else None
     if cursor is None or cursor.timestamp_ns is None or not 0 <= cursor.timestamp_ns < LATEST_NS:
-        raise InvalidParamsError("pageToken is none that this agent gave out")
+        raise InvalidParamsError("pageToken was not issued by this agent")
     return Place(at=EPOCH + timedelta(microseconds=cursor.timestamp_ns // 1000), task_id=cursor.task_id)
 
 

@@ -236,7 +236,7 @@ class Sender:
             )
         if not record.paused and (decides or not self.early):
             raise UnsupportedOperationError(
-                f"task {record.task_id!r} is at work ({record.status}); it takes a message when it asks for one"
+                f"task {record.task_id!r} is at work ({record.status}); it accepts a message when it asks for one"
             )
 
     def _check_modes(self, skill: str, content: Content, request: SendMessageRequest) -> None:

@@ -127,7 +127,7 @@ async def purge(
     ended_before = None if older_than is None else _ago(older_than)
     engine = await call.engine()
     if not isinstance(engine, temporal.TemporalEngine):
-        raise CallError("purge takes a Temporal server")
+        raise CallError("purge needs a Temporal server")
     purging = engine.purge(_ledger(engine.client.namespace))
     if owner is not None:
         task_ids = await purging.owned(owner, ended_before)
@@ -193,7 +193,7 @@ def _whole(out: Path, usual: str) -> Iterator[IO[bytes]]:
 
 def _histories(engine: Engine) -> Histories:
     if not isinstance(engine, temporal.TemporalEngine):
-        raise CallError("--history takes a Temporal server; this engine keeps no histories")
+        raise CallError("--history needs a Temporal server; this engine keeps no histories")
     return engine.histories
 
 

@@ -50,7 +50,7 @@ def file_of(url: URL) -> Path | None:
     if url.get_backend_name() != "sqlite":
         raise refused(f"{url.get_backend_name()!r} is not supported: name a file, or postgresql://…")
     if not url.database or url.database == ":memory:":
-        raise refused("a ledger in memory forgets what it is for: name a file")
+        raise refused("a ledger in memory is lost with its process: name a file")
     file = Path(url.database).expanduser().absolute()
     if file.is_dir():
         raise refused(f"{file} is a folder: name a file in it, such as {file / 'ledger.db'}")

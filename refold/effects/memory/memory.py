@@ -95,8 +95,8 @@ class Memory:
     async def _within(self, work: Callable[[Store, Connection, str], Any]) -> Any:
         if self._scope is None:
             raise Never(
-                "nobody told the worker whose memory this is: give the call a business key of the owner's own, such as "
-                'key=f"turn:{ctx.task_id}"',
+                "the worker does not know whose memory this is: give the call a business key of the owner's own, such "
+                'as key=f"turn:{ctx.task_id}"',
                 type="no_owner",
             )
         scope, store = self._scope, self._open()

@@ -184,7 +184,7 @@ async def cancel(connection: Connection, task_id: str, *, reason: str, by: str |
             "undoes nothing and writes no last entry"
         ) from None
     if view.differs and view.lifecycle not in TERMINAL:
-        raise CodeChanged(f"task {task_id!r} is not canceled yet, but will be once it goes on: {view.note}")
+        raise CodeChanged(f"task {task_id!r} is not canceled yet, but will be once a worker continues it: {view.note}")
     return view
 
 

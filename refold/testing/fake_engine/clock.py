@@ -24,5 +24,5 @@ class Clock:
             ValueError: `seconds` is negative.
         """
         if seconds < 0:
-            raise ValueError(f"a clock is turned forward, not by {seconds:g} seconds")
+            raise ValueError(f"a clock only advances; got {seconds:g} seconds")
         self.now += timedelta(seconds=seconds)

@@ -467,7 +467,7 @@ async def form_of(request: Request) -> dict[str, list[str]]:
         Refused: It is too large, comes too slowly, or is no form.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-        raise Refused(415, "forms of this page come as application/x-www-form-urlencoded")
+        raise Refused(415, "send the form as application/x-www-form-urlencoded")
     body = bytearray()
     try:
         async with asyncio.timeout(FORM_S):
@@ -481,7 +481,7 @@ async def form_of(request: Request) -> dict[str, list[str]]:
     except ClientDisconnect:
         raise Refused(400, "the form broke off, so nothing happened") from None
     except TimeoutError:
-        raise Refused(408, f"the form took longer than {FORM_S:g} seconds to come, so nothing happened") from None
+        raise Refused(408, f"the form took longer than {FORM_S:g} seconds to arrive, so nothing happened") from None
     fields: dict[str, list[str]] = {}
     for name, value in pairs:
         fields.setdefault(name, []).append(value.replace("\r\n", "\n"))  # as it was typed; browsers send CRLF

@@ -516,7 +516,7 @@ def test_what_ends_all_the_same_does_not_recover() -> None:
     task.give("a")
     task.cancel()
 
-    with pytest.raises(InputRejected, match="ends without what killed it, too: no more of these; change the skill"):
+    with pytest.raises(InputRejected, match="ends without the failure, too: no more of these; change the skill"):
         task.recovered(author=skill(gone))
 
 

@@ -158,7 +158,7 @@ def test_a_task_does_not_recover_along_a_way_that_it_did_not_take() -> None:
     task.give("b2")
     assert task.state is TaskState.FAILED
 
-    with pytest.raises(InputRejected, match="took another way than its skill takes without what killed it"):
+    with pytest.raises(InputRejected, match="without the failure its skill does not do what the journal records"):
         task.recovered()
 
 

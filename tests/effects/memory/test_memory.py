@@ -166,7 +166,7 @@ async def test_nobodys_memory(store: Store) -> None:
     """
     A worker that was not told whose call it is reads and writes nothing; a session needs an id.
     """
-    with pytest.raises(Never, match="nobody told the worker whose memory this is"):
+    with pytest.raises(Never, match="the worker does not know whose memory this is"):
         await memory(store, None).recall("tea")
     with pytest.raises(Never, match="a session's id is a text that is not empty"):
         await memory(store).open_turn(" ", "x", last=1)
