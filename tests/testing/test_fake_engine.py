@@ -1107,6 +1107,22 @@ async def test_a_delayed_task_begins_at_its_time() -> None:
     assert (await engine.look(second.task_id)).status is Status.COMPLETED
 
 
+async def test_no_worker_knows_a_delayed_task() -> None:
+    """
+    As on Temporal: its past and its gates are not asked about before it begins, or is sent something.
+    """
+    engine = FakeEngine([Hello], answers={"greeting": "Hello."})
+    id = (await engine.start("hello", TEXT("Ada"), start_delay=timedelta(hours=1))).task_id
+
+    with pytest.raises(NoWorker, match=f"task '{id}' cannot be asked: it begins at"):
+        await engine.at(id, 0)
+    with pytest.raises(NoWorker, match=f"task '{id}' cannot be asked for its gates: it begins at"):
+        await engine.decide(id, None, approved=True, approver="ada")
+    with pytest.raises(InputRejected, match="it begins at"):
+        await engine.send(id, TEXT("Bob"))
+    assert (await engine.at(id, 0)).lifecycle is TaskState.PLANNED
+
+
 @pytest.mark.parametrize(("said", "way_out"), [("good", "start a new one"), (None, "recover it, or start a new one")])
 async def test_a_task_that_is_over_refuses_in_the_words_of_the_engine_on_temporal(
     said: str | None, way_out: str

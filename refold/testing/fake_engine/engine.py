@@ -42,7 +42,7 @@ from refold.engine.refusals import (
     part_not_over,
     recovered_before,
 )
-from refold.engine.view import with_first
+from refold.engine.view import not_begun, with_first
 from refold.lineage.fork import fork, unforkable
 from refold.lineage.recover import recover
 from refold.record import Explanation, TaskRecord, explain, record_of
@@ -194,7 +194,7 @@ class FakeEngine(Controls):
         self, task_id: str, decisions: Sequence[Decision], *, approver: str, vouched_by: str | None = None
     ) -> TaskView:
         """See `Engine.decide_together`. Decisions with `vouched_by` count as signed."""
-        task = self._task(task_id)
+        task = self._asked(task_id, "for its gates")
         self._need_worker()
         view = self._view(task)
         met = [gate_of(view, one, task.now.grace) for one in decisions]
@@ -260,7 +260,7 @@ class FakeEngine(Controls):
         """See `Engine.fork`. Generated ids are `{task_id}.f1`, `{task_id}.f2`, …; there are no task queues here."""
         if new_id is not None:
             check_task_id(new_id)
-        task = self._task(task_id)
+        task = self._asked(task_id)
         if why := unforkable(task_id, task.snapshots[0].seq + 1, task.entries, at):
             raise InputRejected(why)
         if new_id is None:
@@ -301,7 +301,8 @@ class FakeEngine(Controls):
     async def record(self, task_id: str) -> TaskRecord:
         """See `Engine.record`."""
         task = self._task(task_id)
-        return record_of(with_first(task.now, task.first))
+        record = record_of(with_first(task.now, task.first))
+        return record.changed({"note": not_begun(task_id, task.begins_at)}) if task.delayed else record
 
     async def list(
         self,
@@ -343,12 +344,12 @@ class FakeEngine(Controls):
 
     async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """See `Engine.journal`."""
-        for entry in self._task(task_id).after(after):
+        for entry in self._asked(task_id).after(after):
             yield entry
 
     async def past(self, task_id: str) -> AsyncGenerator[Snapshot | Entry]:
         """See `Engine.past`. A task has one run here."""
-        task = self._task(task_id)
+        task = self._asked(task_id)
         yield task.snapshots[0]
         for entry in task.after(0):
             yield entry
@@ -376,7 +377,7 @@ class FakeEngine(Controls):
 
     async def at(self, task_id: str, seq: int) -> Snapshot:
         """See `Engine.at`."""
-        task = self._task(task_id)
+        task = self._asked(task_id)
         base, last = task.snapshots[0].seq, task.now.seq
         if not base <= seq <= last:
             raise InputRejected(no_entry(task_id, seq, base + 1, last))

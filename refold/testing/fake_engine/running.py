@@ -25,7 +25,7 @@ from refold.core.retry_policy import Failure
 from refold.engine import EngineError, NoWorker, TaskNotFound, TaskView, UnknownSkill
 from refold.engine.refusals import is_over, not_needed
 from refold.engine.together import refused
-from refold.engine.view import not_begun, view_of, with_first
+from refold.engine.view import not_begun, view_of
 from refold.lineage.recover import recover
 from refold.testing.answers import Answers, outcome, permanent
 from refold.testing.bugs import tell
@@ -76,9 +76,17 @@ class Running:
             raise TaskNotFound(task_id)
         return self._tasks[task_id]
 
+    def _asked(self, task_id: str, what: str = "") -> Task:
+        """A task whose worker answers: Temporal gives a delayed task to none before it begins or is sent something."""
+        task = self._task(task_id)
+        if task.delayed:
+            asked = f"asked {what}".rstrip()
+            raise NoWorker(f"task {task_id!r} cannot be {asked}: {not_begun(task_id, task.begins_at)}")
+        return task
+
     def _view(self, task: Task) -> TaskView:
         note = not_begun(task.now.task_id, task.begins_at) if task.later else ""
-        return view_of(with_first(task.now, task.first), note=note if self.worker else NO_WORKER)
+        return view_of(task.shown, note=note if self.worker else NO_WORKER)
 
     def _planned(
         self,
@@ -115,6 +123,7 @@ class Running:
         """Apply events as an update does: all or none, and refused ones leave no trace."""
         if over(self._tasks, task):
             raise is_over(task.now.task_id, task.now.status, task.now.lifecycle)
+        task.woken = True
         if task.later and not isinstance(events[0], CancelRequested):
             raise InputRejected(f"task {task.now.task_id!r}: {not_begun(task.now.task_id, task.begins_at)}")
         if (found := refused(task.skill, task.now, events, self.clock.now)) is not None:

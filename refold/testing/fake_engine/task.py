@@ -14,6 +14,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, wanted
 from refold.core.waits import Unresolved, Wait
 from refold.engine import News
+from refold.engine.view import with_first
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class Task:
         going: What was begun of what is wanted, by its key in `wanted`.
         first: The first event, until the task begins.
         begins_at: When a delayed start is due.
+        woken: Something was sent to it, so that a worker knows it.
         asked_by: The task that this one is a part of.
         reported: The waits and unresolved commands that `asked_by` was told of last.
     """
@@ -39,6 +41,7 @@ class Task:
     first: Event | None = None
     held: bool = False
     begins_at: datetime | None = None
+    woken: bool = False
     asked_by: str | None = None
     reported: tuple[tuple[Wait, ...], tuple[Unresolved, ...]] = ((), ())
     watchers: list[asyncio.Future[None]] = field(default_factory=list)
@@ -55,6 +58,16 @@ class Task:
     def later(self) -> bool:
         """Whether it was started with a hold or a delay, and has not begun."""
         return self.first is not None and (self.held or self.begins_at is not None)
+
+    @property
+    def delayed(self) -> bool:
+        """Whether it was started with a delay, has not begun, and nothing was sent to it: no worker knows it."""
+        return self.first is not None and self.begins_at is not None and not self.woken
+
+    @property
+    def shown(self) -> Snapshot:
+        """The task as it is shown, with the message that it will begin with if a worker knows it."""
+        return self.now if self.delayed else with_first(self.now, self.first)
 
     def tell(self, news: News) -> None:
         self.told.append(news)
