@@ -164,6 +164,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.cli.verbs.records", "project"): "SQLAlchemy is loaded only by the verbs about databases",
     ("refold.testing.answers", "failure_of"): "effects are loaded only where a stand-in raises",
     ("refold.testing.answers", "_in_doubt"): "effects are loaded only where a stand-in raises",
+    ("refold.testing.answers", "_failed"): "effects are loaded only where a stand-in raises",
     ("refold.testing.answers", "_as_workers_run"): "effects are loaded only where a tool is a stand-in",
     ("refold.cost", "_listed"): "the price list is large, and needed only where no price is recorded",
     ("refold.effects.resources", "_mcp_tools"): "the MCP client is loaded only by workers that name servers",

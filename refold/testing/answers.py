@@ -334,8 +334,10 @@ class Answers:
         tool = self._tools.get(command.name) if isinstance(command, CallTool) else None
         if tool is None or not _in_doubt(tool.spec, error):
             return error
-        why = failure_of(error).message
-        return unknown(f"it is not known whether the tool {command.subject!r} has had its effect: {why}")
+        from refold.effects.ledger.ledgered_call import NO_PROBE, unknown_outcome
+
+        why = failure_of(error).message if tool.spec.probe else f"{failure_of(error).message}; {NO_PROBE}"
+        return unknown(unknown_outcome(command.subject, why))
 
     def _key(self, command: Command) -> str | None:
         for name in _names(command):

@@ -333,6 +333,19 @@ async def test_what_a_tool_raises_is_classified_as_on_a_worker(why: str, repeata
         assert expected in (view.lifecycle, view.status), name
 
 
+async def test_an_effect_in_doubt_is_told_as_on_a_worker() -> None:
+    """
+    With what a person does about it.
+    """
+    engine = FakeEngine([Calling], tools=[order])
+    (doubt,) = (await engine.start("calling", TEXT("order why=lost"))).unresolved
+
+    assert doubt.failure == (
+        "it is not known whether the tool 'order' has had its effect, and it may happen once at most: lost; the tool "
+        "has no probe; find out at the receiver, then resolve the command"
+    )
+
+
 async def test_arguments_that_do_not_fit_leave_no_doubt() -> None:
     """
     The tool has not run, so its effect is not in question.

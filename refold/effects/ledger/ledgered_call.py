@@ -89,6 +89,8 @@ ASKED_AGAIN_S = 3600.0
 LEDGER_PAUSES_S = (0.25, 15.0)
 """The first and the longest pause, in seconds, before a ledger that is unavailable is asked again."""
 
+NO_PROBE = "the tool has no probe"
+
 _COUNTED_AS = {
     Perform: "begun",
     Finished: "repeated",
@@ -308,7 +310,7 @@ class LedgeredCall:
     async def _probed(self, undone: int) -> Done | NotDone | Unknown:
         probe = self._spec.probe
         if probe is None:
-            return Unknown("the tool has no probe")
+            return Unknown(NO_PROBE)
         # `sent=None`: requests of the probe are not counted as requests of the tool.
         key = after_undoing(self._ask.key, undone)
         looking = replace(self._invocation, sent=None, idempotency_key=key)
@@ -337,8 +339,7 @@ class LedgeredCall:
         return Failure(
             kind=FailureKind.UNKNOWN,
             type="outcome_unknown",
-            message=f"it is not known whether the tool {self._spec.name!r} has had its effect, and it may happen once "
-            f"at most: {why}; find out at the receiver, then resolve the command",
+            message=unknown_outcome(self._spec.name, why),
             details=details,
             again_s=0.0 if self._spec.probe is None else ASKED_AGAIN_S,
         )
@@ -364,6 +365,14 @@ async def until_answered(call: Callable[[], Awaitable[T]], invocation_id: str) -
             count(metrics.LEDGER_ANSWERS, "unavailable")
         await asyncio.sleep(pause)
         pause = min(2 * pause, LEDGER_PAUSES_S[1])
+
+
+def unknown_outcome(tool: str, why: str) -> str:
+    """What a person is told who decides about an effect with an unknown outcome."""
+    return (
+        f"it is not known whether the tool {tool!r} has had its effect, and it may happen once at most: {why}; find "
+        "out at the receiver, then resolve the command"
+    )
 
 
 def _about(answer: OutcomeUnknown, probed: Unknown) -> str:
