@@ -547,6 +547,19 @@ async def odd(engine: TemporalEngine, sent: Sent) -> None:
     await unharmed(engine, task_id)
 
 
+@pytest.mark.parametrize("beside", ["nothing", "three megabytes"])
+@pytest.mark.parametrize("name", ["message", "decide", "resolve", "cancel", "release", "seal"])
+async def test_an_update_that_is_not_there_to_read_wedges_no_task(
+    engine: TemporalEngine, name: str, beside: str
+) -> None:
+    """
+    It is refused, or taken if it is not read, also beside another input that is so large that it is refused late.
+    """
+    more = await engine.client.data_converter.encode(["x" * 3_000_000]) if beside != "nothing" else []
+
+    await odd(engine, Sent("counts", "update", name, [referring("0" * 64), *more]))
+
+
 @given(sent=SENT)
 @settings(max_examples=30, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 async def test_no_payload_wedges_a_task(engine: TemporalEngine, sent: Sent) -> None:

@@ -31,7 +31,7 @@ from refold.engine.view import not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
 from refold.seen.entries import why_refused
 from refold.temporal.data import signing
-from refold.temporal.data.inputs import Got, message_from, reason_from, size_of, value_from
+from refold.temporal.data.inputs import Absent, Got, message_from, reason_from, size_of, value_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import (
     CANCEL_REASON,
@@ -256,14 +256,15 @@ class TaskHandlers(ABC):
         return _decisions(inputs)
 
     def _check(self, name: str, read: Callable[[Sequence[Any]], Sequence[Event]], inputs: Sequence[Any]) -> None:
-        # A rejection goes to the server with the request in it, and would be too large. So `_accept` refuses it later.
-        if size_of(inputs) > LARGEST_REFUSED:
-            return
         event: Event | None = None
-        inputs = _readable(inputs)
+        inputs, absent = _readable(inputs), next((one.why for one in inputs if isinstance(one, Absent)), "")
+        # A rejection goes to the server with the request in it, and would be too large. So `_accept` refuses it later,
+        # except for one that is not there to read: what is accepted must be, or the task waits for it.
+        if size_of(inputs) > LARGEST_REFUSED and not absent:
+            return
         try:
             events = read(inputs)
-            event, why = self._refusal(events) or (None, "")
+            event, why = self._refusal(events) or (None, absent)
         except InputRejected as error:
             why = str(error)
         if why:
