@@ -83,7 +83,8 @@ DIFFERS = "the skill's code differs from what was recorded"
 WAYS_OUT = (
     "Nothing is lost: the task keeps what was recorded, and takes nothing until the code is put back that recorded it, "
     "or the change is made under `ctx.patched`. To change the code for good, run `refold upgrade` with the code that "
-    "recorded it first, or `refold fork` the task at an entry before"
+    "recorded it first, or `refold fork` the task at an entry before; where the commands differ, the fork needs that "
+    "code, too"
 )
 
 

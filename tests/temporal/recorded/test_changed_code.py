@@ -274,7 +274,8 @@ async def test_a_retry_waits_for_the_code(hasty_site: Site, code: Path) -> None:
 
 async def test_other_commands_stop_a_task_in_the_same_words(site: Site, code: Path) -> None:
     """
-    Code that sends other commands than history holds cannot be replayed: a question is answered with what differs.
+    Code that sends other commands than history holds cannot be replayed: a question is answered with what differs. A
+    branch needs the code that recorded the task, as the answer says.
     """
     async with site.deployed(purchase):
         id = await site.bought(1)
@@ -282,6 +283,10 @@ async def test_other_commands_stop_a_task_in_the_same_words(site: Site, code: Pa
     edit = {'await ctx.llm("draft", "Describe the order.", content)': "await ctx.sleep(3600)"}
     async with site.deployed(changed(code, edit)):
         note = (await site.engine.look(id)).note
+        with pytest.raises(NoWorker, match="the fork needs that code, too"):
+            await site.engine.fork(id, at=1)
+    async with site.deployed(purchase):
+        assert (await site.engine.fork(id, at=1)).forked_from == ForkView(task_id=id, seq=1, live=False)
 
     assert "entry 1: commands.draft was recorded by build" in note
     assert "ctx.patched" in note
