@@ -261,7 +261,9 @@ class Session:
         )
 
     def _answer(self, status: int) -> str:
-        return f"MCP server {self.server.name!r} answers with HTTP {status}; it is called at {self.server.url}"
+        # Without what may be a key.
+        called_at = httpx2.URL(self.server.url or "").copy_with(userinfo=b"", query=None, fragment=None)
+        return f"MCP server {self.server.name!r} answers with HTTP {status}; it is called at {called_at}"
 
     def _unreachable(self, error: BaseException) -> TryLater:
         while isinstance(error, BaseExceptionGroup):

@@ -425,7 +425,8 @@ async def test_what_an_address_refuses_with_is_told(status: int, verdict: type[V
 
     with Serving(Starlette(routes=[Route("/mcp", refuses, methods=["POST"])])) as serving:
         address = f"{serving.address}/mcp"
-        shop.tools = McpTools([McpServer(name="shop", url=address, headers={"Authorization": "Bearer t0ken"})])
+        url = f"{address}?key=t0ken".replace("://", "://ada:t0ken@")
+        shop.tools = McpTools([McpServer(name="shop", url=url, headers={"X-Key": "t0ken"})])
         with pytest.raises(verdict, match=f"answers with HTTP {status}; it is called at {address}") as refused:
             await shop("shop.search", words="tea")
         await shop.tools.close()
