@@ -425,7 +425,7 @@ def test_what_a_step_takes_is_judged_only_where_it_can_be_read(broken: str) -> N
     A parameter that is wrong itself is one problem, not one more for each step that gives it a value.
     """
 
-    def goes(ctx: Ctx, content: Content) -> Transition:
+    def goes(ctx: Ctx) -> Transition:
         return ctx.goto("x", topic="a", thing=1, order=2)
 
     def asks_it(ctx: Ctx) -> Transition:
