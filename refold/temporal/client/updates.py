@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -45,6 +46,9 @@ the task as it was about to end its run; or the run went on in a new one."""
 
 UNPROCESSED = "UnprocessedUpdate"
 """The type of the server's refusal of an update that the worker had left out of the workflow task that it completed."""
+
+FULL = re.compile("execution limit for signal events")
+"""The server's words for a signal to a run that has taken as many as it takes."""
 
 TRIES = 5
 """How many times an update is sent that the server gives back, though the task goes on meanwhile."""
@@ -168,7 +172,8 @@ async def cancel(connection: Connection, task_id: str, *, reason: str, by: str |
         with of_task(task_id, "cancel"):
             encrypted = bool(reason) and codec_in(connection.client.data_converter) is not None
             if encrypted or by:
-                await handle.signal(CANCEL_REASON, args=[reason, by])
+                with _unless_full():
+                    await handle.signal(CANCEL_REASON, args=[reason, by])
             if encrypted:
                 reason = ""
             await handle.cancel(reason=reason or CANCELED)
@@ -186,6 +191,16 @@ async def cancel(connection: Connection, task_id: str, *, reason: str, by: str |
     if view.differs and view.lifecycle not in TERMINAL:
         raise CodeChanged(f"task {task_id!r} is not canceled yet, but will be once a worker continues it: {view.note}")
     return view
+
+
+@contextmanager
+def _unless_full() -> Iterator[None]:
+    """A task that takes no more signals can be canceled all the same: its journal then names nobody."""
+    try:
+        yield
+    except RPCError as error:
+        if not FULL.search(error.message):
+            raise
 
 
 async def _nothing_to_cancel(connection: Connection, task_id: str) -> InputRejected:

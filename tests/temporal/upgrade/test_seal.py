@@ -359,16 +359,22 @@ async def test_a_request_to_cancel_is_not_left_behind(client: Client, values: Fo
     await replay_all(client, plugin, queue)
 
 
+FEW_SIGNALS = {**SETTINGS, "history.maximumSignalsPerExecution": "4"}
+
+
 async def test_what_a_part_reports_comes_once_its_task_takes_signals_again(values: Folder) -> None:
     """
-    A server refuses more signals to one run than its limit: the part's question and end reach the task's next runs.
+    A server refuses more signals to one run than its limit: the part's question and end reach the task's next runs. A
+    task that takes none any more is canceled all the same.
     """
-    full = {**SETTINGS, "history.maximumSignalsPerExecution": "4"}
-    async with dev_server(settings=full) as server:
+    async with dev_server(settings=FEW_SIGNALS) as server:
         client = await Client.connect(server.address, data_converter=data_converter(values))
         plugin = RefoldPlugin([part_skills], part_skills.TOOLS, model="scripted:demo", storage=values)
         async with make_worker(client, plugin, task_queue=QUEUE):
             engine = TemporalEngine(client, QUEUE, patience=PATIENT)
+            flooded = await begun(engine, "middle", "coffee")
+            await fill(client, flooded)
+            canceled = await engine.cancel(flooded, reason="too much", by="ada")
             task_id = await begun(engine, "middle", "tea")
             for slot, said, report in (("size", "large", "child"), ("color", "green", "part_ended")):
                 while [wait.slot for wait in (await engine.look(task_id)).waiting_for] != [slot]:
@@ -384,6 +390,7 @@ async def test_what_a_part_reports_comes_once_its_task_takes_signals_again(value
     await Replayer(workflows=[], plugins=[plugin]).replay_workflow(part)
 
     assert (done.status, done.messages[-1].text) == (Status.COMPLETED, "large green")
+    assert (canceled.status, canceled.reason) == (Status.CANCELED, "too much")
 
 
 async def fill(client: Client, task_id: str) -> None:
