@@ -39,10 +39,10 @@ from refold.effects.ledger.place import ENV
 from refold.effects.ledger.receipts import (
     LEASE_S,
     Ask,
+    Begun,
     InProgress,
     LedgerAnswer,
     LedgerUnavailable,
-    Perform,
     Receipt,
 )
 from refold.effects.ledger.store import Change, Store, store_from_env, store_of
@@ -230,7 +230,7 @@ class Ledger:
         )
 
     def begin(self, ask: Ask) -> LedgerAnswer:
-        """Request an effect. After `Perform`, report by `finish`, `release` or `doubt`; until then a lease is held.
+        """Request an effect. After `Begun`, report by `finish`, `release` or `doubt`; until then a lease is held.
 
         Raises:
             LedgerUnavailable: The database cannot be used; no attempt was begun.
@@ -346,7 +346,7 @@ class Ledger:
             self._drop(ask.key)
             raise
         assert answer is not None
-        if not isinstance(answer, Perform):
+        if not isinstance(answer, Begun):
             self._drop(ask.key)
             return answer
         with self._changed:

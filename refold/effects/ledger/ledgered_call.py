@@ -58,13 +58,13 @@ from refold.effects.invocation import Invocation, Stopped, as_current
 from refold.effects.ledger.receipts import (
     ANY_TRY,
     Ask,
+    Begun,
     Finished,
+    InDoubt,
     InProgress,
     KeyReused,
     LedgerAnswer,
     LedgerUnavailable,
-    OutcomeUnknown,
-    Perform,
 )
 from refold.effects.probing import Done, NotDone, Unknown
 from refold.effects.threads import in_own_thread
@@ -92,10 +92,10 @@ LEDGER_PAUSES_S = (0.25, 15.0)
 NO_PROBE = "the tool has no probe"
 
 _COUNTED_AS = {
-    Perform: "begun",
+    Begun: "begun",
     Finished: "repeated",
     KeyReused: "key_reused",
-    OutcomeUnknown: "outcome_unknown",
+    InDoubt: "outcome_unknown",
     InProgress: "in_progress",
 }
 """What an answer of the ledger counts as, of `metrics.LEDGER`."""
@@ -176,7 +176,7 @@ class LedgeredCall:
         while True:
             count(metrics.LEDGER_ANSWERS, _COUNTED_AS[type(answer)])
             match answer:
-                case Perform():
+                case Begun():
                     return await self._performed(answer)
                 case Finished():
                     note("refold.receipt_found", True)
@@ -184,7 +184,7 @@ class LedgeredCall:
                     return answer.value
                 case KeyReused():
                     raise Verdict(self._reused(answer))
-                case OutcomeUnknown():
+                case InDoubt():
                     note("refold.outcome_unknown", True)
                     probed = await self._probed(answer.receipt.undone)
                     if isinstance(probed, Done):
@@ -222,13 +222,13 @@ class LedgeredCall:
         )
         if canceled is None:
             return answer
-        if isinstance(answer, Perform):
+        if isinstance(answer, Begun):
             await _to_the_end(self._ledger.run(self._ledger.release, self._ask.key, answer.fence, "canceled before it"))
         raise canceled
 
     # --- perform
 
-    async def _performed(self, answer: Perform) -> JsonValue:
+    async def _performed(self, answer: Begun) -> JsonValue:
         key, fence = self._ask.key, answer.fence
         shown = after_undoing(self._invocation.idempotency_key, answer.undone)
         invocation = replace(self._invocation, fence=fence, idempotency_key=shown)
@@ -270,7 +270,7 @@ class LedgeredCall:
                 canceled = error
         return call, canceled
 
-    async def _found_out(self, error: Exception, answer: Perform) -> JsonValue:
+    async def _found_out(self, error: Exception, answer: Begun) -> JsonValue:
         key, fence, failure = self._ask.key, answer.fence, classify(error)
         try:
             probed = await self._probed(answer.undone)
@@ -375,7 +375,7 @@ def unknown_outcome(tool: str, why: str) -> str:
     )
 
 
-def _about(answer: OutcomeUnknown, probed: Unknown) -> str:
+def _about(answer: InDoubt, probed: Unknown) -> str:
     receipt = answer.receipt
     began = datetime.fromtimestamp(receipt.began_at, UTC).isoformat(timespec="seconds")
     whose = f" for task {receipt.task_id}" if receipt.task_id else ""

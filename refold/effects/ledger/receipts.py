@@ -1,15 +1,15 @@
 """The ledger's rules, without clock or database: what a worker may do given a receipt, and how the receipt changes.
 
-| the receipt found                    | the answer to `begin`                    | the receipt becomes     |
-| ------------------------------------ | ---------------------------------------- | ----------------------- |
-| nothing, or *released*               | `Perform`                                | executing, next fence   |
-| *done*                               | `Finished`: the stored result, no call   |                         |
-| *executing*, its lease runs          | `InProgress`: wait                       |                         |
-| *executing*, as changed in the future | `InProgress`: wait                      | executing, a new lease  |
-| *executing*, its lease has expired   | `OutcomeUnknown`: ask the probe, then a person | unknown           |
-| *unknown*                            | `OutcomeUnknown`                         |                         |
-| the last two, a person said "retry"  | `Perform`                                | executing, next fence   |
-| other arguments, unless *released*   | `KeyReused`                              |                         |
+| the receipt found                     | the answer to `begin`                    | the receipt becomes     |
+| ------------------------------------- | ---------------------------------------- | ----------------------- |
+| nothing, or *released*                | `Begun`                                  | executing, next fence   |
+| *done*                                | `Finished`: the stored result, no call   |                         |
+| *executing*, its lease runs           | `InProgress`: wait                       |                         |
+| *executing*, as changed in the future | `InProgress`: wait                       | executing, a new lease  |
+| *executing*, its lease has expired    | `InDoubt`: ask the probe, then a person  | unknown                 |
+| *unknown*                             | `InDoubt`                                |                         |
+| the last two, a person said "retry"   | `Begun`                                  | executing, next fence   |
+| other arguments, unless *released*    | `KeyReused`                              |                         |
 
 | reported by a compensating command   | if the receipt holds the compensated result | else                 |
 | ------------------------------------ | ---------------------------------------- | ----------------------- |
@@ -130,7 +130,7 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Perform:
+class Begun:
     """The asking worker performs the effect.
 
     Attributes:
@@ -170,7 +170,7 @@ class InProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeUnknown:
+class InDoubt:
     """An attempt began the effect, and its outcome is not known."""
 
     receipt: Receipt
@@ -189,7 +189,7 @@ class KeyReused:
     given: str
 
 
-LedgerAnswer = Perform | Finished | InProgress | OutcomeUnknown | KeyReused
+LedgerAnswer = Begun | Finished | InProgress | InDoubt | KeyReused
 
 
 # --- the rules
@@ -225,7 +225,7 @@ def begin(
         return _taken(receipt, ask, now)
     if receipt.state is ReceiptState.EXECUTING:
         receipt = _changed(receipt, ReceiptState.UNKNOWN, now, "the worker that performed it fell silent")
-    return receipt, OutcomeUnknown(receipt=receipt)
+    return receipt, InDoubt(receipt=receipt)
 
 
 def went_back(receipt: Receipt, now: float) -> bool:
@@ -309,9 +309,9 @@ def taken(ask: Ask, fence: int, now: float, before: Receipt | None = None) -> Re
     )
 
 
-def _taken(receipt: Receipt | None, ask: Ask, now: float) -> tuple[Receipt, Perform]:
+def _taken(receipt: Receipt | None, ask: Ask, now: float) -> tuple[Receipt, Begun]:
     begun = taken(ask, 1 if receipt is None else receipt.fence + 1, now, receipt)
-    return begun, Perform(fence=begun.fence, undone=begun.undone)
+    return begun, Begun(fence=begun.fence, undone=begun.undone)
 
 
 def _changed(receipt: Receipt, state: ReceiptState, now: float, why: str) -> Receipt:

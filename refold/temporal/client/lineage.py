@@ -24,7 +24,7 @@ from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
 from refold.temporal.client.journal import JournalReader
 from refold.temporal.data.priority import is_batch
-from refold.temporal.data.wire import Branch, Part, Segment, TaskStart
+from refold.temporal.data.wire import Branch, EarlierPart, Segment, TaskStart
 
 ORIGIN_MEMO = "refold-origin"
 """The memo that says how a task goes on from another one: memos are in what the server lists."""
@@ -150,12 +150,12 @@ async def _refuse_recovered_above(connection: Connection, part: WorkflowExecutio
             above = None
 
 
-async def _parts(connection: Connection, history: Segment) -> dict[str, Part]:
+async def _parts(connection: Connection, history: Segment) -> dict[str, EarlierPart]:
     """The progress of a task's parts that failed, or whose outcome the task did not receive."""
     asked: dict[str, Command] = {id: one.command for id, one in history.base.pending.items()}
     asked |= {one.invocation_id: one.command for entry in history.entries for one in entry.commands}
     heard = {entry.event.invocation_id for entry in history.entries if isinstance(entry.event, SkillResult)}
-    found: dict[str, Part] = {}
+    found: dict[str, EarlierPart] = {}
     for id, command in asked.items():
         if not isinstance(command, CallSkill) or id in heard:
             continue
@@ -183,7 +183,7 @@ async def _is_sent_again(connection: Connection, history: Segment, id: str) -> b
     return id in sent_again(await journal.at(end.seq - 1), await journal.at(end.seq), end)
 
 
-async def _part(connection: Connection, id: str) -> Part | None:
+async def _part(connection: Connection, id: str) -> EarlierPart | None:
     try:
         description = await connection.describe(id)
     except TaskNotFound:
@@ -192,10 +192,10 @@ async def _part(connection: Connection, id: str) -> Part | None:
         raise part_not_over(id)
     if search.as_shown(description)[0] is TaskState.DONE:
         result = await views.result_of(connection, description)
-        return None if result is None else Part(outcome=result.outcome)
+        return None if result is None else EarlierPart(outcome=result.outcome)
     await _next_id(connection, id)  # raises where the part was recovered by itself
     journal = await JournalReader(connection, id).end()
-    return Part(journal=journal, in_turn=True, parts=await _parts(connection, journal))
+    return EarlierPart(journal=journal, in_turn=True, parts=await _parts(connection, journal))
 
 
 async def branch(

@@ -35,7 +35,7 @@ from refold.temporal.client.errors import in_failed_state, of_task, server_refus
 from refold.temporal.client.fleet.fitting import of_fitting_worker
 from refold.temporal.data import signing
 from refold.temporal.data.payloads import codec_in
-from refold.temporal.data.wire import CANCEL_REASON, CODE_DIFFERS, REFUSED_LATE, Accepted, Verdict
+from refold.temporal.data.wire import CANCEL_REASON, CODE_DIFFERS, REFUSED_LATE, Accepted, SignedDecision
 
 A = TypeVar("A")
 
@@ -216,16 +216,16 @@ async def _timed_out(connection: Connection, task_id: str) -> Grace | None:
     return snapshot.grace
 
 
-def _signed(task_id: str, decision: DecisionMade) -> Verdict:
+def _signed(task_id: str, decision: DecisionMade) -> SignedDecision:
     if decision.asserted_by is None:
-        return Verdict(**dict(decision))
+        return SignedDecision(**dict(decision))
     key = signing.approval_key()
     if key is None:
         raise InputRejected(
             f"{decision.asserted_by} cannot vouch for a decision without the key that it shares with the workers: set "
             f"{signing.ENV}"
         )
-    return Verdict(**dict(decision), signature=signing.signature(task_id, decision, key))
+    return SignedDecision(**dict(decision), signature=signing.signature(task_id, decision, key))
 
 
 _SAID = {"decide": "decision", "resolve": "resolution", "seal": "request to seal it"}

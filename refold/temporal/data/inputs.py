@@ -32,7 +32,7 @@ from refold.core.values import Value, shortened, unreadable
 from refold.engine import StorageError
 from refold.formats import NewerFormat, current
 from refold.temporal.data.absent import NOW, SURE, WHY
-from refold.temporal.data.wire import START, PartEnded, TaskResult, TaskStart, Verdict
+from refold.temporal.data.wire import START, PartEnded, SignedDecision, TaskResult, TaskStart
 
 V = TypeVar("V", bound=Value)
 
@@ -41,7 +41,7 @@ CAME_CHARS = 500
 
 EXPECTED = {
     UserMessage: "a text, or an object with text or data, and perhaps slot, gate, delivery_id or sender",
-    Verdict: "an object with gate, digest, decision (approved or denied) and approver, and perhaps comment",
+    SignedDecision: "an object with gate, digest, decision (approved or denied) and approver, and perhaps comment",
     DependencyResolved: "an object with retry (true) or outcome, and perhaps invocation_id, by and comment",
     ChildAsked: "an object with invocation_id, waits and unresolved; only a task's own parts send it",
     PartEnded: "an object with invocation_id and outcome or failure; only a task's own parts send it",

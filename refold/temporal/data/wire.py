@@ -92,7 +92,7 @@ class EarlierRun(Value):
     journal: Stored[Segment] | None = lean()
 
 
-class Verdict(DecisionMade):
+class SignedDecision(DecisionMade):
     """A decision as it is sent: with a signature, where somebody vouches for it.
 
     Attributes:
@@ -123,7 +123,7 @@ class Branch(Value):
     by: str | None = lean()
 
 
-class Part(Value):
+class EarlierPart(Value):
     """How far a part of a failed task came, from where the part of the recovering task continues.
 
     Attributes:
@@ -136,7 +136,7 @@ class Part(Value):
     journal: Segment | None = lean()
     in_turn: bool = lean(False)
     outcome: SkillOutcome | None = lean()
-    parts: dict[str, Part] = lean(factory=dict)
+    parts: dict[str, EarlierPart] = lean(factory=dict)
 
 
 class PartEnded(Value):
@@ -202,7 +202,7 @@ class TaskStart(Value):
     recover: Segment | None = lean()
     in_turn: bool = lean(False)
     by: str | None = lean()
-    parts: dict[str, Part] = lean(factory=dict)
+    parts: dict[str, EarlierPart] = lean(factory=dict)
     left: tuple[str, ...] = lean(())
     reports_end: bool = lean(False)
     ends_last: bool = lean(False)

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from refold.effects.ledger.ledger import Ledger, LedgerUnavailable
-from refold.effects.ledger.receipts import Finished, InProgress, Perform
+from refold.effects.ledger.receipts import Begun, Finished, InProgress
 from refold.effects.ledger.store import store_of
 
 
@@ -27,7 +27,7 @@ def wait() -> None:
 def hold(ledger: Ledger, key: str) -> None:
     """Begin an effect, and finish it when told."""
     told = ledger.begin(ledger.ask(key, "charge", {}))
-    assert isinstance(told, Perform)
+    assert isinstance(told, Begun)
     say("began", told.fence)
     wait()
     say("finished", ledger.finish(key, told.fence, "by the process"))
@@ -54,7 +54,7 @@ def race(ledger: Ledger, effects: str, count: str) -> None:
             ask = ledger.ask(key, "charge", {"number": number})
             while isinstance(told := ledger.begin(ask), InProgress):
                 threading.Event().wait(0.005)
-            if isinstance(told, Perform):
+            if isinstance(told, Begun):
                 done.write(f"{key}\n")
                 done.flush()
                 ledger.finish(key, told.fence, os.getpid())
@@ -69,7 +69,7 @@ def forked(_: Ledger, file: str) -> None:
     begun, go_on = os.pipe(), os.pipe()
     if (first := os.fork()) == 0:
         with ledger:
-            assert isinstance(ledger.begin(ledger.ask("k", "charge", {})), Perform)
+            assert isinstance(ledger.begin(ledger.ask("k", "charge", {})), Begun)
             os.write(begun[1], b".")
             os.read(go_on[0], 1)
             os._exit(0)

@@ -25,12 +25,12 @@ from refold.effects.ledger.ledger import Ledger, LedgerUnavailable, fingerprint,
 from refold.effects.ledger.making import VERSION
 from refold.effects.ledger.receipts import (
     Ask,
+    Begun,
     Finished,
+    InDoubt,
     InProgress,
     KeyReused,
     LedgerAnswer,
-    OutcomeUnknown,
-    Perform,
     Receipt,
     ReceiptState,
     renew,
@@ -71,7 +71,7 @@ def begin(ledger: Ledger, key: str = "k", **args: int) -> LedgerAnswer:
 
 
 def performing(told: LedgerAnswer) -> int:
-    assert isinstance(told, Perform)
+    assert isinstance(told, Begun)
     return told.fence
 
 
@@ -131,7 +131,7 @@ def test_what_was_released_may_be_performed(two: tuple[Ledger, Ledger]) -> None:
     one, other = two
     one.release("k", performing(begin(one)), "it was refused")
 
-    assert begin(other) == Perform(fence=2)
+    assert begin(other) == Begun(fence=2)
 
 
 # --- leases
@@ -149,9 +149,9 @@ def test_silence_is_a_doubt(two: tuple[Ledger, Ledger], clock: Clock) -> None:
     clock.now += 0.2
     told = begin(other)
 
-    assert isinstance(told, OutcomeUnknown)
+    assert isinstance(told, InDoubt)
     assert (told.fence, told.receipt.state) == (1, ReceiptState.UNKNOWN)
-    assert isinstance(begin(other), OutcomeUnknown)
+    assert isinstance(begin(other), InDoubt)
 
 
 def test_a_clock_that_goes_back_keeps_no_lease_for_longer(two: tuple[Ledger, Ledger], clock: Clock) -> None:
@@ -167,7 +167,7 @@ def test_a_clock_that_goes_back_keeps_no_lease_for_longer(two: tuple[Ledger, Led
         assert [type(begin(other)) for _ in range(2)] == [InProgress] * 2
     clock.now += 30.1
 
-    assert isinstance(begin(other), OutcomeUnknown)
+    assert isinstance(begin(other), InDoubt)
     assert [(log["event"], log["key"], log["seconds"]) for log in logs] == [("clock_went_back", "k", 5 * 3600)]
 
 
@@ -178,7 +178,7 @@ def test_a_late_result_settles_the_doubt(two: tuple[Ledger, Ledger], clock: Cloc
     one, other = two
     fence = performing(begin(one))
     clock.now += 60
-    assert isinstance(begin(other), OutcomeUnknown)
+    assert isinstance(begin(other), InDoubt)
 
     one.finish("k", fence, "late")
 
@@ -195,7 +195,7 @@ def test_whoever_was_taken_over_cannot_report(two: tuple[Ledger, Ledger], clock:
     late = performing(begin(one))
     clock.now += 60
     doubt = begin(other)
-    assert isinstance(doubt, OutcomeUnknown)
+    assert isinstance(doubt, InDoubt)
     newest = performing(other.take_over(other.ask("k", "charge", {}), doubt.fence))
 
     assert one.finish("k", late, "late") == "late"
@@ -245,7 +245,7 @@ def test_a_worker_that_stood_still(ledger_file: Path, clock: Clock) -> None:
     os.kill(process.pid, signal.SIGSTOP)
 
     clock.now = 1e12  # long after the lease
-    assert isinstance(begin(other), OutcomeUnknown)
+    assert isinstance(begin(other), InDoubt)
     os.kill(process.pid, signal.SIGCONT)
     process.communicate("\n", timeout=100)
 
@@ -288,7 +288,7 @@ def test_a_worker_that_was_killed(ledger_file: Path, clock: Clock) -> None:
     clock.now = 0
     assert isinstance(begin(other), InProgress)
     clock.now = 1e12
-    assert isinstance(begin(other), OutcomeUnknown)
+    assert isinstance(begin(other), InDoubt)
 
 
 @pytest.mark.slow
@@ -366,7 +366,7 @@ def test_a_person_says_what_happened(two: tuple[Ledger, Ledger]) -> None:
     assert isinstance(told, Finished)
     assert told.value == {"receipt": 7}
     assert begin(other, "never begun") == Finished(result="5")
-    assert begin(other, "lost") == Perform(fence=2)
+    assert begin(other, "lost") == Begun(fence=2)
 
 
 def test_what_was_undone_may_be_performed_again(two: tuple[Ledger, Ledger]) -> None:
@@ -379,12 +379,12 @@ def test_what_was_undone_may_be_performed_again(two: tuple[Ledger, Ledger]) -> N
     one.undone("paid", "T/2.1~undo", result_hash({"receipt": 8}))
     assert begin(other, "paid") == Finished(result='{"receipt":7}')
     one.undone("paid", "T/2.1~undo", result_hash({"receipt": 7}))
-    assert begin(other, "paid") == Perform(fence=2, undone=1)
+    assert begin(other, "paid") == Begun(fence=2, undone=1)
     other.finish("paid", 2, {"receipt": 7})
     one.undone("paid", "T/2.1~undo", result_hash({"receipt": 7}))
     assert begin(one, "paid") == Finished(result='{"receipt":7}')
     one.undone("paid", "T2/9.1~undo", result_hash({"receipt": 7}))
-    assert begin(one, "paid") == Perform(fence=3, undone=2)
+    assert begin(one, "paid") == Begun(fence=3, undone=2)
 
 
 def test_a_ledger_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
@@ -404,7 +404,7 @@ def test_a_ledger_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> 
     with Ledger(str(file)) as ledger:
         assert begin(ledger, "paid") == Finished(result="7")
         ledger.undone("paid", "T/2.1~undo", result_hash(7))
-        assert begin(ledger, "paid") == Perform(fence=2, undone=1)
+        assert begin(ledger, "paid") == Begun(fence=2, undone=1)
     with closing(sqlite3.connect(file)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'refold%changed_at'").fetchall()
 
@@ -599,7 +599,7 @@ def test_a_reason_that_only_looks_encrypted_is_read(ledger_file: Path) -> None:
     found = ledger.look("k")
     assert found is not None
     assert found.why == "sealed: the envelope was not opened"
-    assert isinstance(begin(ledger), Perform)
+    assert isinstance(begin(ledger), Begun)
 
 
 def test_a_result_that_cannot_be_encrypted_is_owed(ledger_file: Path) -> None:
@@ -636,7 +636,7 @@ def test_an_effect_whose_report_the_database_refuses_is_not_repeated(ledger_file
 
     assert isinstance(begin(ledger), InProgress)
     clock.now += 60
-    assert isinstance(begin(ledger), OutcomeUnknown)
+    assert isinstance(begin(ledger), InDoubt)
 
 
 def test_a_newer_schema_is_left_alone(ledger_file: Path) -> None:
@@ -679,7 +679,7 @@ def test_the_file_of_the_user(tmp_path: Path) -> None:
     ("named", "said"),
     [
         ("mysql://db/x", "'mysql' is not supported|no database URL"),
-        ("sqlite://", "a ledger in memory forgets"),
+        ("sqlite://", "a ledger in memory is lost with its process"),
         (".", r"is a folder: name a file in it, such as .*ledger\.db"),
         ("sqlite:////tmp", "is a folder"),
         ("/dev/null", "is no regular file"),
@@ -769,14 +769,14 @@ class Workers(RuleBasedStateMachine):
         ledger = self.workers[who]
         ask = ledger.ask("k", "charge", {})
         told = ledger.begin(ask)
-        if isinstance(told, OutcomeUnknown) and probed:
+        if isinstance(told, InDoubt) and probed:
             if self.effects:
                 ledger.finish("k", told.fence, "paid")
                 return
             # The probe answers NotDone, which promises that the receiver refuses every attempt begun so far.
             self.highest = max(self.highest, told.fence + 1)
             told = ledger.take_over(ask, told.fence)
-        if isinstance(told, Perform):
+        if isinstance(told, Begun):
             assert self.trying[who] is None, "one at a time in a process"
             self.trying[who] = (told.fence, False)
         elif isinstance(told, Finished):

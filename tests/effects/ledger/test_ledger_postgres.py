@@ -20,11 +20,11 @@ from refold.core.errors import DefinitionError
 from refold.effects.activities import Effects
 from refold.effects.ledger.ledger import Ledger, LedgerUnavailable
 from refold.effects.ledger.receipts import (
+    Begun,
     Finished,
+    InDoubt,
     InProgress,
     KeyReused,
-    OutcomeUnknown,
-    Perform,
     Receipt,
     begin,
     renew,
@@ -59,7 +59,7 @@ def test_a_result_is_found_by_all(two: tuple[Ledger, Ledger]) -> None:
     """
     one, other = two
     ask = one.ask("found", "charge", {"cents": 5})
-    assert one.begin(ask) == Perform(fence=1)
+    assert one.begin(ask) == Begun(fence=1)
     assert isinstance(other.begin(other.ask("found", "charge", {"cents": 5})), InProgress)
     assert isinstance(other.begin(other.ask("found", "charge", {"cents": 6})), KeyReused)
     one.finish("found", 1, {"text": "ä\x00\ud800"})
@@ -105,13 +105,13 @@ def test_its_clock_is_the_servers(two: tuple[Ledger, Ledger]) -> None:
     A lease is over when the server says so, whatever the hosts' clocks say.
     """
     one, other = two
-    assert isinstance(one.begin(one.ask("clock", "charge", {}, lease_s=0.05)), Perform)
+    assert isinstance(one.begin(one.ask("clock", "charge", {}, lease_s=0.05)), Begun)
     ask = other.ask("clock", "charge", {})
     while isinstance(told := other.begin(ask), InProgress):
         threading.Event().wait(0.005)
 
-    assert isinstance(told, OutcomeUnknown)
-    assert other.take_over(ask, 1) == Perform(fence=2)
+    assert isinstance(told, InDoubt)
+    assert other.take_over(ask, 1) == Begun(fence=2)
 
 
 def test_many_at_the_same_moment(server: Postgres) -> None:
@@ -125,7 +125,7 @@ def test_many_at_the_same_moment(server: Postgres) -> None:
     for worker in workers:
         worker.store.close()
 
-    assert sum(isinstance(one, Perform) for one in told) == 1
+    assert sum(isinstance(one, Begun) for one in told) == 1
     assert sum(isinstance(one, InProgress) for one in told) == 7
 
 
@@ -176,7 +176,7 @@ async def test_a_server_that_stands_still(server: Postgres, monkeypatch: pytest.
             impatient.setattr("refold.sql.postgres.ANSWER_S", 0.2)
             with pytest.raises(LedgerUnavailable, match=r"has not answered for 0\.2 s"):
                 await ledger.run(ledger.look, "still")
-        assert told == Perform(fence=1)
+        assert told == Begun(fence=1)
         assert ledger.finish("still", 1, "paid") == "paid"
 
         assert isinstance(ledger.begin(ledger.ask("still", "charge", {})), Finished)
@@ -245,12 +245,12 @@ def test_any_text_is_written(two: tuple[Ledger, Ledger]) -> None:
     """
     one, other = two
     ask = one.ask("text", "charge", {}, task_id="T\0", invocation_id="T\0/1.1")
-    assert one.begin(ask) == Perform(fence=1)
+    assert one.begin(ask) == Begun(fence=1)
     one.doubt("text", 1, "the answer was \0\ud800")
 
     answer = other.begin(ask)
 
-    assert isinstance(answer, OutcomeUnknown)
+    assert isinstance(answer, InDoubt)
     assert answer.receipt.task_id == "T\ufffd"
     assert answer.receipt.why == "the answer was \ufffd\ufffd"
 
@@ -261,7 +261,7 @@ async def test_a_refused_report_holds_nobody_up(server: Postgres) -> None:
     """
     with Ledger(server.url) as ledger:
         for key in ("bad", "good"):
-            assert isinstance(ledger.begin(ledger.ask(key, "charge", {})), Perform)
+            assert isinstance(ledger.begin(ledger.ask(key, "charge", {})), Begun)
         with capture_logs() as logs:
             server.stop()
             ledger._end("bad", 1, lambda found, now: found and replace(found, tool="cannot be written: \0"))
@@ -291,7 +291,7 @@ def test_a_role_that_may_not_create_tables(server: Postgres) -> None:
         teller.begin(teller.ask("k", "charge", {}))
     owner.look("k")
 
-    assert teller.begin(teller.ask("k", "charge", {})) == Perform(fence=1)
+    assert teller.begin(teller.ask("k", "charge", {})) == Begun(fence=1)
     assert teller.finish("k", 1, "paid") == "paid"
     with pytest.raises(LedgerUnavailable, match="permission denied for table refold_receipts"):
         teller.store.prune(0)
@@ -308,7 +308,7 @@ def test_old_receipts_are_pruned(server: Postgres) -> None:
     url = server.another("old")
     ledger = Ledger(url)
     for key in ("settled", "under way"):
-        assert ledger.begin(ledger.ask(key, "charge", {})) == Perform(fence=1)
+        assert ledger.begin(ledger.ask(key, "charge", {})) == Begun(fence=1)
     ledger.finish("settled", 1, "paid")
     with ledger.store._engine.begin() as connection:
         connection.exec_driver_sql("DROP INDEX refold_receipts_changed_at")

@@ -33,7 +33,7 @@ from refold.effects.http.sending import keyed
 from refold.effects.invocation import Invocation, Sent, as_current
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.ledgered_call import ASKED_AGAIN_S
-from refold.effects.ledger.receipts import Perform, Receipt, ReceiptState
+from refold.effects.ledger.receipts import Begun, Receipt, ReceiptState
 from refold.effects.ledger.store import store_of
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in
 from tests.services.payments import Moved, PaymentGateway
@@ -123,7 +123,7 @@ def left_behind(ledger_file: Path, args: dict[str, JsonValue] | None = None, *, 
     """Another worker began the effect, and has fallen silent."""
     then = Ledger(store_of(str(ledger_file), clock=lambda: time.time() - silent_for))
     told = then.begin(then.ask(KEY, "charge", CARGO if args is None else args, task_id="T0"))
-    assert isinstance(told, Perform)
+    assert isinstance(told, Begun)
 
 
 # --- once
@@ -485,7 +485,7 @@ async def test_a_result_that_cannot_be_written(ledger_file: Path) -> None:
         failure = await failed(bench, args={})
 
     assert failure.type == "outcome_unknown"
-    assert "returned a str" in failure.message
+    assert "returned a value of type str" in failure.message
     assert receipt(ledger_file).state is ReceiptState.UNKNOWN
 
 

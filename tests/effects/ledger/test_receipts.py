@@ -10,12 +10,12 @@ from refold.effects.ledger import receipts
 from refold.effects.ledger.receipts import (
     ANY_TRY,
     Ask,
+    Begun,
     Finished,
+    InDoubt,
     InProgress,
     KeyReused,
     LedgerAnswer,
-    OutcomeUnknown,
-    Perform,
     Receipt,
     ReceiptState,
 )
@@ -48,9 +48,9 @@ def receipt(state: ReceiptState, *, fence: int = 3, lease: float = 10.0) -> Rece
 @pytest.mark.parametrize(
     ("known", "ask", "told", "becomes"),
     [
-        pytest.param(None, ASK, Perform(fence=1), EXECUTING, id="nothing"),
-        pytest.param(receipt(RELEASED), ASK, Perform(fence=4), EXECUTING, id="released"),
-        pytest.param(receipt(RELEASED), OTHER, Perform(fence=4), EXECUTING, id="released, other arguments"),
+        pytest.param(None, ASK, Begun(fence=1), EXECUTING, id="nothing"),
+        pytest.param(receipt(RELEASED), ASK, Begun(fence=4), EXECUTING, id="released"),
+        pytest.param(receipt(RELEASED), OTHER, Begun(fence=4), EXECUTING, id="released, other arguments"),
         pytest.param(receipt(DONE), ASK, Finished(result='"paid"'), DONE, id="done"),
         pytest.param(receipt(DONE), replace(ASK, decided=3), Finished(result='"paid"'), DONE, id="done, decided"),
         pytest.param(receipt(DONE), OTHER, KeyReused(known="same", given="other"), DONE, id="done, other"),
@@ -62,12 +62,12 @@ def receipt(state: ReceiptState, *, fence: int = 3, lease: float = 10.0) -> Rece
             receipt(EXECUTING), OTHER, KeyReused(known="same", given="other"), EXECUTING, id="executing, other"
         ),
         pytest.param(receipt(EXECUTING, lease=-1), ASK, None, UNKNOWN, id="lease over"),
-        pytest.param(receipt(EXECUTING, lease=-1), replace(ASK, decided=3), Perform(fence=4), EXECUTING, id="decided"),
+        pytest.param(receipt(EXECUTING, lease=-1), replace(ASK, decided=3), Begun(fence=4), EXECUTING, id="decided"),
         pytest.param(receipt(UNKNOWN), ASK, None, UNKNOWN, id="unknown"),
         pytest.param(receipt(UNKNOWN), OTHER, KeyReused(known="same", given="other"), UNKNOWN, id="unknown, other"),
-        pytest.param(receipt(UNKNOWN), replace(ASK, decided=3), Perform(fence=4), EXECUTING, id="unknown, decided"),
+        pytest.param(receipt(UNKNOWN), replace(ASK, decided=3), Begun(fence=4), EXECUTING, id="unknown, decided"),
         pytest.param(receipt(UNKNOWN), replace(ASK, decided=2), None, UNKNOWN, id="unknown, an older try decided"),
-        pytest.param(receipt(UNKNOWN), replace(ASK, decided=ANY_TRY), Perform(fence=4), EXECUTING, id="any decided"),
+        pytest.param(receipt(UNKNOWN), replace(ASK, decided=ANY_TRY), Begun(fence=4), EXECUTING, id="any decided"),
     ],
 )
 def test_what_whoever_asks_is_told(
@@ -81,10 +81,10 @@ def test_what_whoever_asks_is_told(
     assert after is not None
     assert after.state is becomes
     if told is None:
-        assert answer == OutcomeUnknown(receipt=after)
+        assert answer == InDoubt(receipt=after)
     else:
         assert answer == told
-    if isinstance(answer, Perform):
+    if isinstance(answer, Begun):
         assert (after.fence, after.holder, after.lease_until) == (answer.fence, "me", NOW + 30)
 
 
@@ -100,7 +100,7 @@ def test_a_lease_of_a_clock_that_was_ahead_begins_anew(ahead: float) -> None:
     assert again == replace(known, changed_at=NOW, lease_until=NOW + 15)
     assert receipts.begin(again, ASK, NOW + 14) == (again, InProgress(until=NOW + 15))
     _, told = receipts.begin(again, replace(ASK, decided=3), NOW + 15)
-    assert told == Perform(fence=4)
+    assert told == Begun(fence=4)
 
 
 def test_a_process_knows_what_it_never_began() -> None:
@@ -109,7 +109,7 @@ def test_a_process_knows_what_it_never_began() -> None:
     """
     _, told = receipts.begin(receipt(EXECUTING), OTHER, NOW, abandoned=True)
 
-    assert told == Perform(fence=4)
+    assert told == Begun(fence=4)
 
 
 @pytest.mark.parametrize("state", [EXECUTING, UNKNOWN, RELEASED])
@@ -166,6 +166,6 @@ def test_a_probe_speaks_of_the_try_it_was_asked_about() -> None:
     _, late = receipts.take_over(receipt(UNKNOWN, fence=4), ASK, 3, NOW)
     _, busy = receipts.take_over(receipt(EXECUTING, fence=4), ASK, 3, NOW)
 
-    assert told == Perform(fence=4)
-    assert isinstance(late, OutcomeUnknown)
+    assert told == Begun(fence=4)
+    assert isinstance(late, InDoubt)
     assert isinstance(busy, InProgress)

@@ -28,7 +28,7 @@ from temporalio.converter import (
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from refold.effects.ledger.ledger import Ledger
-from refold.effects.ledger.receipts import Finished, LedgerAnswer, LedgerUnavailable, Perform
+from refold.effects.ledger.receipts import Begun, Finished, LedgerAnswer, LedgerUnavailable
 from refold.engine import CodecError, StorageError
 from refold.temporal import RefoldPlugin
 from refold.temporal.data.codec import CodecSeal, codec_from_env
@@ -305,7 +305,7 @@ def test_the_ledger_is_encrypted(tmp_path: Path) -> None:
     ledger.store.seal = CodecSeal(ring(k=NEW))
     with ledger:
         ask = ledger.ask("key", "pay", {})
-        assert isinstance(ledger.begin(ask), Perform)
+        assert isinstance(ledger.begin(ask), Begun)
         ledger.doubt("key", 1, f"no answer about {SECRET}")
         found = ledger.look("key")
         assert found is not None

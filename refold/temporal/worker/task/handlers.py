@@ -43,9 +43,9 @@ from refold.temporal.data.wire import (
     PartEnded,
     Sealed,
     Segment,
+    SignedDecision,
     Stopped,
     TaskStart,
-    Verdict,
 )
 from refold.temporal.worker.task.absences import Absences, got
 from refold.temporal.worker.task.display import count_refused, note_refused, note_released, said_by
@@ -159,7 +159,7 @@ class TaskHandlers(ABC):
     @workflow.signal(name="decide", description="Decide at a gate: gate, digest, decision, approver, comment.")
     def _decide_signal(self, *inputs: Any) -> None:
         # No signature is checked before a signal is in history, so a signal never counts as signed.
-        self._take_signal("decide", lambda said: value_from(Verdict, said).taken(vouched=False), inputs)
+        self._take_signal("decide", lambda said: value_from(SignedDecision, said).taken(vouched=False), inputs)
 
     @workflow.signal(name="dependency_resolved", description="Go on with a blocked command: retry, or its outcome.")
     def _resolved_signal(self, *inputs: Any) -> None:
@@ -250,7 +250,7 @@ class TaskHandlers(ABC):
 
     def _signed_decisions(self, inputs: Sequence[Any]) -> Sequence[Event]:
         # Here and not in the handler, which a replay calls, too: the key may have changed by then.
-        for said in _verdicts(inputs):
+        for said in _signed(inputs):
             if said.signature is not None:
                 signing.check(self._now.task_id, said, said.signature)
         return _decisions(inputs)
@@ -463,8 +463,8 @@ def _resolution(inputs: Sequence[Any]) -> Sequence[Event]:
 
 
 def _decisions(inputs: Sequence[Any]) -> Sequence[Event]:
-    return [said.taken(vouched=said.signature is not None) for said in _verdicts(inputs)]
+    return [said.taken(vouched=said.signature is not None) for said in _signed(inputs)]
 
 
-def _verdicts(inputs: Sequence[Any]) -> Sequence[Verdict]:
-    return [value_from(Verdict, (one,)) for one in inputs] or [value_from(Verdict, inputs)]
+def _signed(inputs: Sequence[Any]) -> Sequence[SignedDecision]:
+    return [value_from(SignedDecision, (one,)) for one in inputs] or [value_from(SignedDecision, inputs)]

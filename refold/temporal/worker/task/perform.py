@@ -68,7 +68,7 @@ from refold.temporal.data.wire import (
     LLM_ACTIVITY,
     NOTIFY_ACTIVITY,
     TOOL_ACTIVITIES,
-    Part,
+    EarlierPart,
     TaskResult,
     TaskStart,
 )
@@ -115,7 +115,7 @@ class How:
         started: Called with its id once the server has started it, if it is a part.
     """
 
-    part: Part = field(default_factory=Part)
+    part: EarlierPart = field(default_factory=EarlierPart)
     wrapped: bool = False
     recovery: profile.Profile | None = None
     ledger: str | None = None

@@ -41,7 +41,7 @@ from refold.lineage.fork import fork
 from refold.lineage.recover import recover
 from refold.temporal.data.inputs import AnotherRelease, check_start, start_from
 from refold.temporal.data.payloads import Stored
-from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Part, PartEnded, Segment, TaskResult, TaskStart
+from refold.temporal.data.wire import RESULT_MEMO, EarlierPart, EarlierRun, PartEnded, Segment, TaskResult, TaskStart
 from refold.temporal.recorded.here import announce
 from refold.temporal.traced import tell_entry
 from refold.temporal.worker.activation.batches import more_comes
@@ -374,7 +374,7 @@ class SkillWorkflow(TaskHandlers):
             self._begin(key, want)
 
     def _begin(self, key: str, want: Want, *, local: bool = False) -> None:
-        part, short = Part(), self._short
+        part, short = EarlierPart(), self._short
         if isinstance(want, Perform):
             part = self._parts.get(want.invocation_id, part)
         if isinstance(want, Perform) and want.invocation_id in self._start.left:

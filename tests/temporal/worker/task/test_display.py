@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from refold import Ctx, InputRejected, Transition, flow_skill, step, tool
 from refold.temporal.data.inputs import message_from, value_from
-from refold.temporal.data.wire import Verdict
+from refold.temporal.data.wire import SignedDecision
 from refold.temporal.worker.task.display import LINE_CHARS, details, note_refused
 from refold.testing import fails, play, reply, transient, user
 
@@ -104,7 +104,7 @@ def test_a_refusal_is_logged_without_what_came(monkeypatch: pytest.MonkeyPatch, 
     place = SimpleNamespace(namespace="default", task_queue="refold")
     monkeypatch.setattr("temporalio.workflow.info", lambda: place)
     with pytest.raises(InputRejected, match="card 4111") as refused:
-        value_from(Verdict, sent)
+        value_from(SignedDecision, sent)
     why = f"signal 'decide': {refused.value}"
     with capture_logs() as lines:
         for reason in (why, why[: why.rindex("4111") + 4]):
