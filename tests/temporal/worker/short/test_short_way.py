@@ -359,7 +359,8 @@ async def test_a_long_effect_goes_over(site: Site, hasty: None) -> None:
 
     assert [call.command for call in view.pending] == ["tool hold"]
     assert (said(done), calls["gate"], calls["gate canceled"]) == ("1 open 1", 1, 0)
-    assert (await site.kinds(task_id))["ACTIVITY_TASK_SCHEDULED"] == 1
+    scheduled = (one.activity_task_scheduled_event_attributes for one in await site.events(task_id))
+    assert [one.activity_type.name for one in scheduled].count("tool.hold") == 1  # others go over on a busy machine
 
 
 async def test_a_cancellation_waits_for_a_second_at_most(site: Site, hasty: None) -> None:
