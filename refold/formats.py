@@ -36,7 +36,7 @@ UPCASTERS: Mapping[int, Mapping[str, Upcast]] = {}
 """By the number of the format that they read: a function for each kind of data that the next format has changed."""
 
 PARTS: Mapping[str, Mapping[str, str]] = {
-    "start": {"message": "event", "snapshot": "snapshot"},
+    "start": {"message": "event", "snapshot": "snapshot", "cancellation": "event"},
     "result": {"mark.value": "snapshot"},
     "stopped": {"snapshot.value": "snapshot"},
     "segment": {"base": "snapshot", "entries.*": "entry"},
