@@ -6,15 +6,24 @@ errors do not say what came back. So a request that fails is answered here, and 
 
 from __future__ import annotations
 
+from collections import deque
 from contextvars import ContextVar
 from typing import Any
 
 import httpx2
 
-HEARD: ContextVar[list[httpx2.Response | httpx2.RequestError]] = ContextVar("refold_mcp_heard")
-"""What came back for the requests of one call, oldest first: the SDK makes them in the context of its caller."""
+HEARD: ContextVar[deque[httpx2.Response | httpx2.RequestError]] = ContextVar("refold_mcp_heard")
+"""What came back for the newest requests of one call, oldest first: the SDK makes them in the context of its caller."""
 
 _FAILED = 502
+
+
+def listen() -> None:
+    """From now on, keep in `HEARD` what comes back for requests of this context.
+
+    The last two alone: a session lives as long as its worker, and answers each ping of its server by a request.
+    """
+    HEARD.set(deque(maxlen=2))
 
 
 class McpHttp(httpx2.AsyncClient):
@@ -31,5 +40,5 @@ class McpHttp(httpx2.AsyncClient):
                 await response.aread()  # here, since it may break off; the SDK reads a stream of events itself
         except httpx2.RequestError as error:
             heard, response = error, httpx2.Response(_FAILED, request=request)
-        HEARD.get([]).append(heard)
+        HEARD.get(deque()).append(heard)
         return response

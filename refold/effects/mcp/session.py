@@ -37,7 +37,7 @@ from refold.effects.failures.classify import REFUSING
 from refold.effects.failures.network import http_failure, never_sent, retry_after
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.http.certificates import trusted
-from refold.effects.mcp.http import HEARD, McpHttp
+from refold.effects.mcp.http import HEARD, McpHttp, listen
 from refold.effects.mcp.listing import readable
 from refold.effects.mcp.servers import LIST, McpServer, McpTool, effect_of, pin_of
 from refold.seen.logs import logger
@@ -196,7 +196,7 @@ class Session:
             return self._kept
 
     async def _keep(self, opened: asyncio.Future[_Kept]) -> None:
-        HEARD.set([])
+        listen()
         unfit: dict[str, str] = {}
         try:
             async with contextlib.AsyncExitStack() as stack:
@@ -305,7 +305,7 @@ class Session:
 
     @contextlib.asynccontextmanager
     async def _told(self, kept: _Kept, what: str) -> AsyncIterator[None]:
-        HEARD.set([])
+        listen()
         try:
             yield
         except TimeoutError:
@@ -373,7 +373,7 @@ def _words(said: str) -> str:
 
 
 def _newest() -> httpx2.Response | httpx2.RequestError | None:
-    heard = HEARD.get([])
+    heard = HEARD.get(())
     return heard[-1] if heard else None
 
 

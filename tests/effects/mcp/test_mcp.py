@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import httpx2
 import pytest
 from mcp.server import lowlevel
 from mcp.server.mcpserver import Context, MCPServer
@@ -35,6 +36,7 @@ from refold.effects.activities import Effects
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.client import HttpClient
 from refold.effects.ledger.ledger import Ledger
+from refold.effects.mcp.http import HEARD, McpHttp, listen
 from refold.effects.mcp.servers import LIST, McpTool, effect_of, pin_of, servers_in
 from refold.effects.mcp.tools import McpTools
 from refold.temporal.data.payloads import RefoldPayloadConverter
@@ -797,3 +799,15 @@ async def test_http_servers_are_called_alike(tmp_path: Path, shop: Shop, mcp_add
             await shop("shop.refuse", why="sold out")
     finally:
         await shop.tools.close()
+
+
+async def test_a_session_that_lives_for_months_keeps_no_old_answers() -> None:
+    """
+    Its own requests, such as answers to the server's pings, never end: the last two are enough to tell how one went.
+    """
+    listen()
+    async with McpHttp(transport=httpx2.MockTransport(lambda _: httpx2.Response(202))) as http:
+        for _ in range(5):
+            await http.post("http://localhost/mcp")
+
+    assert [getattr(one, "status_code", None) for one in HEARD.get()] == [202, 202]
