@@ -22,7 +22,8 @@ RefoldError
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from refold.core.retry_policy import Failure
 from refold.core.values import has_set, text
@@ -191,17 +192,17 @@ class DecodeError(CommandError):
 
 def describe(error: BaseException) -> str:
     """An exception's type and text, the same in each process, as a journal can keep them. Never raises."""
-    kind = type(error).__name__
-    if kind == "RestrictedWorkflowAccessError":  # what it advises, to pass the module through, is no way out here
-        used = str(getattr(error, "qualified_name", "")).removeprefix("__builtins__.").removesuffix(".__call__")
-        return f"{kind}: a skill may not use {used}; `refold check` says what to write instead"
-    return f"{kind}: {text_of(error)}"
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+TEXTS: dict[type[BaseException], Callable[[Any], str]] = {}
+"""The texts, by type, of exceptions whose own text misleads the author of a skill. An engine adds its own."""
 
 
 def text_of(error: BaseException) -> str:
     """An exception's text, as a journal can keep it. Never raises."""
     try:
-        return plain(str(error))
+        return plain(TEXTS.get(type(error), str)(error))
     except BaseException as worse:  # noqa: BLE001 - whatever an author's `__str__` does, the first error is to be told
         return f"its text cannot be read, for __str__ raised {type(worse).__name__}"
 

@@ -32,7 +32,7 @@ from refold.effects.mcp.servers import ENV, servers_in
 from refold.effects.tools import tools_of
 from refold.static.definitions import AS_A_SCRIPT
 from refold.temporal.worker.registry import Refusal, served
-from refold.temporal.worker.sandboxed.sandbox import sandbox
+from refold.temporal.worker.sandboxed.sandbox import forbidden, sandbox
 from refold.temporal.worker.task.define import DEFINITION
 from refold.temporal.worker.task.workflow import SkillWorkflow
 
@@ -165,10 +165,9 @@ def _why_unloadable(error: BaseException, module: str) -> str:
         "(`sandboxed=False`) serves it as it is"
     )
     if isinstance(error, RestrictedWorkflowAccessError):
-        used = error.qualified_name.removesuffix(".__call__")
         return (
             f"a worker loads its module again inside Temporal's sandbox, which forbids what the module uses at its "
-            f"top level, `{used}`; {way_out}"
+            f"top level, `{forbidden(error)}`; {way_out}"
         )
     text = " ".join(str(error).split())
     if "running event loop" in text:

@@ -23,8 +23,13 @@ from temporalio.worker import (
     WorkflowInstance,
     WorkflowInstanceDetails,
 )
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.worker.workflow_sandbox import (
+    RestrictedWorkflowAccessError,
+    SandboxedWorkflowRunner,
+    SandboxRestrictions,
+)
 
+from refold.core import errors
 from refold.core.authoring.tool import tool_spec
 from refold.temporal.recorded.reading import Reader
 from refold.temporal.worker.activation.committed import Committed, is_task, tolerant
@@ -49,6 +54,19 @@ PASSED_THROUGH = (
 """Modules that skills share with the process: pure ones, and ones that workflow code imports but never calls."""
 
 _NOBODY = StorageDriverStoreContext(target=None)
+
+
+def forbidden(error: RestrictedWorkflowAccessError) -> str:
+    """What the sandbox does not allow, by the name that code has for it."""
+    return error.qualified_name.removeprefix("__builtins__.").removesuffix(".__call__")
+
+
+def _in_a_skill(error: RestrictedWorkflowAccessError) -> str:
+    return f"a skill may not use {forbidden(error)}; `refold check` says what to write instead"
+
+
+# Its own text advises to pass the module through, which is no way out for a skill.
+errors.TEXTS[RestrictedWorkflowAccessError] = _in_a_skill
 
 
 def sandbox(classes: Iterable[type], tools: Iterable[Callable[..., Any]] = ()) -> Sandbox:
