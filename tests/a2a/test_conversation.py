@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from refold import Status
 from refold.a2a import Settings, a2a_app
 from refold.agent import Agent
@@ -21,6 +23,15 @@ class LateIndex(FakeEngine):
         found = await super().find(wanted, after=after, limit=limit)
         was = {"status": Status.WORKING, "lifecycle": TaskState.RUNNING, "over": False}
         return [*(one.model_copy(update=was) for one in found[:1]), *found[1:]]
+
+
+class HoldsWhatIsGone(LateIndex):
+    """An engine whose index still holds a task that was purged."""
+
+    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+        """See `Engine.find`."""
+        found = await super().find(wanted, after=after, limit=limit)
+        return [*(one.model_copy(update={"task_id": "purged"}) for one in found[:1]), *found]
 
 
 TALKER = Agent("talker", instructions="Talk.")
@@ -44,11 +55,12 @@ async def test_a_task_goes_on_with_the_newest_one_of_its_context() -> None:
     assert turns == [2, 4, 2, 2, 6]
 
 
-async def test_a_task_goes_on_with_one_that_is_still_listed_as_open() -> None:
+@pytest.mark.parametrize("engine_type", [LateIndex, HoldsWhatIsGone])
+async def test_a_task_goes_on_with_one_that_is_still_listed_as_open(engine_type: type[FakeEngine]) -> None:
     """
     The server's index lags by moments, in which the caller has read the answer and said the next thing.
     """
-    engine = LateIndex([TALKER], answers={"model": "yes"})
+    engine = engine_type([TALKER], answers={"model": "yes"})
     turns = []
     async with calling(a2a_app(engine, [TALKER], Settings(url=BASE))) as calls:
         for number in range(3):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import compress, takewhile
 from uuid import uuid4
 
 from a2a.server.context import ServerCallContext
@@ -166,11 +166,15 @@ class Sender:
         wanted = TaskFilter(skill=skill_id(skill), owner=caller or "", context=context)
         listed = await self.engine.find(wanted, limit=LOOKED_BACK)
         # The index lags behind: the task whose answer the caller has just read may be listed as open.
-        newer = tuple(takewhile(lambda one: one.lifecycle not in TERMINAL, listed))
-        views = await asyncio.gather(*(self.engine.look(one.task_id) for one in newer))
-        ended = [view.task_id for view in views if view.lifecycle in TERMINAL]
-        ended += [one.task_id for one in listed if one.lifecycle in TERMINAL]
+        newer = [one.task_id for one in takewhile(lambda one: one.lifecycle not in TERMINAL, listed)]
+        over = await asyncio.gather(*map(self._has_ended, newer))
+        ended = [*compress(newer, over), *(one.task_id for one in listed if one.lifecycle in TERMINAL)]
         return next(iter(ended), None)
+
+    async def _has_ended(self, task_id: str) -> bool:
+        with suppress(TaskNotFound):  # purged, of which the index hears late, too
+            return (await self.engine.look(task_id)).lifecycle in TERMINAL
+        return False
 
     # --- an answer
 
