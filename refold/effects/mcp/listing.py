@@ -77,16 +77,18 @@ class _Readable:
 
 def _wrong(listing: Mapping[str, Any], version: str) -> dict[int, str]:
     """Why the SDK would refuse tools of a listing, by their places in it."""
+    wrong: dict[int, str] = {}
     try:
         validate_server_result("tools/list", version, listing)
     except ValidationError as error:
-        return {
-            int(place): ": ".join(filter(None, (".".join(map(str, within)), detail["msg"])))
-            for detail in reversed(error.errors(include_url=False, include_input=False, include_context=False))
-            if detail["loc"][:1] == ("tools",) and detail["loc"][1:]
-            for _, place, *within in [detail["loc"]]
-        }
-    return {}
+        for detail in error.errors(include_url=False, include_input=False, include_context=False):
+            match detail["loc"]:
+                case ("tools", int(place), *within):
+                    field = ".".join(map(str, within))
+                    wrong.setdefault(place, f"{field}: {detail['msg']}" if field else detail["msg"])
+                case _:  # of the listing itself, which the SDK refuses
+                    pass
+    return wrong
 
 
 def _name(tool: Any) -> str:

@@ -124,7 +124,7 @@ class Session:
 
     @property
     def unfit(self) -> dict[str, str]:
-        """Why tools were left out of the listings, by their names at the server: MCP does not allow them so."""
+        """Why tools were left out of the listings, by their names at the server."""
         return self._kept.unfit if self._kept is not None else {}
 
     async def _listed(self, client: Client) -> dict[str, McpTool]:

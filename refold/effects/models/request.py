@@ -36,6 +36,7 @@ from refold.effects.models.trouble import failure_of
 from refold.effects.tracing import instrument
 
 KEY_HEADER = "Idempotency-Key"
+
 MOST_PAUSES = 10
 """How often a provider may pause one answer."""
 

@@ -221,8 +221,8 @@ def server_refused(error: RPCError, what: str) -> EngineError:
         )
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and CROWDED in error.message:
         return NotConnected(
-            f"the server cannot {what} now: as many others wait for the task's worker as it lets wait. This was not "
-            "taken: try again"
+            f"the server cannot {what} now: the most updates that it allows are waiting for the task's worker. Nothing "
+            "was changed: try again"
         )
     if server_away(error) or timed_out(error):
         return NotConnected(f"the Temporal server does not answer: {error.message}; is it up? `refold dev` starts one")

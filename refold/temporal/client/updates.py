@@ -97,7 +97,8 @@ async def update(
             return await again(run_id=run_id, tries=tries - 1)
         if given_back or (isinstance(error, RPCError) and in_failed_state(error)):
             raise await _not_taken(connection, task_id, name) from None
-        if update_id is not None and _type_of(error) == REFUSED_LATE:  # perhaps long ago: the server keeps it
+        if update_id is not None and _type_of(error) == REFUSED_LATE:
+            # The server keeps this refusal for the update's id, perhaps since long ago.
             return await again(run_id=run_id, tries=tries, update_id=None)
         if isinstance(error, WorkflowUpdateFailedError):
             _raise_refusal(task_id, name, error)

@@ -45,9 +45,11 @@ LONGEST = timedelta(days=3_650)
 """The time limit of the delivery activity: a task may wait for years. Heartbeats detect a lost process."""
 
 GIVEN_UP_AFTER = timedelta(days=1)
+"""How long a receiver may accept nothing before the delivery is given up."""
+
 TRIED_S = 3_600.0
-"""For how long, in seconds, an attempt of a delivery tries itself before it gives up: after an outage of the gateways
-the receiver, too, may need a while."""
+"""For how long, in seconds, a gateway that has taken a delivery over tries, even if the day is over: in an outage
+nobody tried, and the receiver may need a while, too."""
 
 FIRST_WAIT_S = 1.0
 GROWTH = 1.3

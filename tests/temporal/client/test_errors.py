@@ -58,7 +58,7 @@ def test_a_crowd_before_a_task_is_told_to_try_again() -> None:
     error = server_refused(RPCError(message, RPCStatusCode.RESOURCE_EXHAUSTED, b""), "reach task 'A1'")
 
     assert isinstance(error, NotConnected)
-    assert str(error).endswith("This was not taken: try again")
+    assert str(error).endswith("Nothing was changed: try again")
 
 
 def test_other_errors_stay_what_they_are() -> None:

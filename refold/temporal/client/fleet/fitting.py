@@ -1,9 +1,9 @@
 """Workers of several builds on one task queue: what one of them cannot tell or take, another may.
 
 The server gives a query or an update to any worker that polls, so that during a rolling deploy it may reach one whose
-code does not fit the task. The server tries a workflow task again that fails, but no query and no update. And it gives
-the task's next ones to the worker that has just taken one, and has the task in its cache, be it only to refuse it. So
-before a question is put again, the server is told to ask any worker.
+code does not fit the task. The server tries a workflow task again that fails, but no query and no update. It prefers
+the worker that has the task in its cache, and a worker that has just refused has it. So before a query or an update is
+sent again, the server is told to forget that preference.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def of_fitting_worker(client: Client, task_id: str, ask: Callable[[], Awai
 
 
 async def _free(client: Client, task_id: str) -> None:
-    """Let any worker be asked next, and not only the one that was asked last."""
+    """Let the server give the task to any worker next, not to the one that has it in its cache."""
     task = WorkflowExecution(workflow_id=task_id)
     request = ResetStickyTaskQueueRequest(namespace=client.namespace, execution=task)
     with suppress(RPCError):  # without the permission, or of a task that has ended: asked as before

@@ -257,9 +257,10 @@ class TaskHandlers(ABC):
 
     def _check(self, name: str, read: Callable[[Sequence[Any]], Sequence[Event]], inputs: Sequence[Any]) -> None:
         event: Event | None = None
-        inputs, absent = _readable(inputs), next((one.why for one in inputs if isinstance(one, Absent)), "")
-        # A rejection goes to the server with the request in it, and would be too large. So `_accept` refuses it later,
-        # except for one that is not there to read: what is accepted must be, or the task waits for it.
+        absent = next((one.why for one in inputs if isinstance(one, Absent)), "")
+        inputs = _readable(inputs)
+        # A rejection carries the request to the server. Where it would be too large, `_accept` refuses later; but an
+        # input that cannot be got is rejected here, since a task waits for each input that it has accepted.
         if size_of(inputs) > LARGEST_REFUSED and not absent:
             return
         try:

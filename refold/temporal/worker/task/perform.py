@@ -76,8 +76,8 @@ from refold.temporal.worker import profile
 from refold.temporal.worker.task.signals import signal
 
 LOST_S = 3600.0
-"""For how long, in seconds, a command is sent again whose workers were lost, or could not read it, before a person is
-asked, or it fails."""
+"""How long, in seconds, a command is sent again whose workers were lost or could not read it. Then a person is asked,
+or, if no worker could read it, the command fails."""
 
 LOCAL_PATIENCE = timedelta(seconds=60)
 """How long a local activity may wait for a free slot of its worker, and for its effect."""

@@ -1,9 +1,10 @@
-"""Signals of a task to its parts, and of a part to its task: none is lost while the receiver takes no more of them.
+"""Signals of a task to its parts, and of a part to its task: sent again while the server refuses more of them.
 
-The server accepts 10,000 signals for one run, and refuses more until the task goes on in a new one. Such a signal is
-sent again, at growing intervals: the outcome of a part, its question or an answer to it would be lost otherwise.
+The server accepts 10,000 signals for one run, and refuses more until the receiver goes on in a new run. A refused
+signal is sent again, at growing intervals: it may bring the outcome of a part, its question, or an answer to it.
 
-A patch marker in history says so. Runs in which earlier releases met the limit have none: there the signal is lost.
+A patch marker in history says that the run sends again. A run in which an earlier release was refused has none, and
+its replay sends nothing again.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ async def signal(task_id: str, name: str, said: Any, *, needed: Callable[[], boo
         task_id: The other task.
         name: The signal.
         said: Its argument.
-        needed: Whether it is still to be sent again.
+        needed: Whether the receiver still needs it; asked before it is sent again.
 
     Raises:
-        ApplicationError: There is no such task, it has ended, or its run takes no more signals and needs none.
+        ApplicationError: There is no such task, it has ended, or its run takes no more signals and the signal is not
+            sent again.
     """
     receiver, pause = workflow.get_external_workflow_handle(task_id), FIRST_PAUSE
     while True:
