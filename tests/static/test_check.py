@@ -291,6 +291,18 @@ def test_so_is_what_a_step_is_given(parameter: str, code: str, found: bool) -> N
     assert rules(f"class Skill:\n    @step(start=True)\n{indent(method, '    ')}") == ["result"] * found
 
 
+def test_a_class_of_the_same_name_is_tested_as_its_author_likes() -> None:
+    """
+    Only refold's own messages are always true.
+    """
+    other = "from decimal import Decimal as Content\n"
+    method = "@step(start=True)\nasync def begin(self, ctx: Ctx):\n    return ctx.complete(said(Content()))"
+    said = "def said(one: Content): return 'yes' if one else 'no'\n"
+
+    assert rules(f"{other}{said}class Skill:\n{indent(method, '    ')}") == []
+    assert rules(f"{said}class Skill:\n{indent(method, '    ')}") == ["result"]
+
+
 @pytest.mark.parametrize("name", [name for name in vars(Ctx) if not name.startswith("_")])
 def test_each_method_of_ctx_that_can_be_awaited_is_known(name: str) -> None:
     """

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from refold.static.code.module import FunctionNode, ctx_names
+from refold.static.code.module import FunctionNode, Names, ctx_names
 from refold.static.code.units import Unit, code_of
 from refold.static.finding import Finding
 from refold.static.rules.purity import finding
@@ -22,7 +22,7 @@ def misread(unit: Unit) -> Iterator[Finding]:
     if not isinstance(unit.node, FunctionNode):
         return
     ctx = ctx_names(unit.node)
-    held = _held(unit.node, ctx)
+    held = _held(unit.node, ctx, unit.module.names)
     for node in code_of(unit.node):
         for tested in _tested(node):
             if kind := _kind(tested, held, ctx):
@@ -40,11 +40,11 @@ def _found(unit: Unit, node: ast.expr, kind: str, why: str) -> Finding:
     return finding(unit, node, "result", text)
 
 
-def _held(function: FunctionNode, ctx: set[str]) -> Mapping[str, str]:
+def _held(function: FunctionNode, ctx: set[str], names: Names) -> Mapping[str, str]:
     """The names that only ever stand for a message or a decision."""
     given = [*function.args.posonlyargs, *function.args.args]
     given = given[: len(given) - len(function.args.defaults)]
-    held = {one.arg: kind for one in given if one.annotation and (kind := _annotated(one.annotation))}
+    held = {one.arg: kind for one in given if one.annotation and (kind := _annotated(one.annotation, names))}
     stored = [one.id for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and (kind := _asked(node.value, ctx)):
@@ -53,9 +53,11 @@ def _held(function: FunctionNode, ctx: set[str]) -> Mapping[str, str]:
     return {name: kind for name, kind in held.items() if name not in stored}
 
 
-def _annotated(annotation: ast.expr) -> str | None:
-    name = ast.unparse(annotation).strip("'\"").rpartition(".")[2]
-    return name if name in INSTEAD else None
+def _annotated(annotation: ast.expr, names: Names) -> str | None:
+    first, *rest = ast.unparse(annotation).strip("'\"").split(".")
+    kind = rest[-1] if rest else first
+    whose = (names.get(first, "refold") or "").split(".")[0]  # a class of another module may have the same name
+    return kind if kind in INSTEAD and whose == "refold" else None
 
 
 def _asked(value: ast.expr, ctx: set[str]) -> str | None:
