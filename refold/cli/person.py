@@ -22,6 +22,14 @@ As = Annotated[
 """Who calls; give it to `caller`."""
 
 
+def known_caller(named: str | None = None) -> str | None:
+    """As `caller`; None where the user has no name."""
+    try:
+        return caller(named)
+    except CallError:
+        return None
+
+
 def caller(named: str | None = None) -> str:
     """The name that a call gives with `--as`, else REFOLD_APPROVER, else the user's.
 

@@ -39,6 +39,17 @@ def test_a_user_without_a_name_is_told_what_to_set(refold: Shell, monkeypatch: p
 
 
 @pytest.mark.usefixtures("nameless")
+def test_whoever_has_no_name_can_cancel(refold: Shell) -> None:
+    """
+    To stop a task is never refused for that; its journal names nobody.
+    """
+    refold.start("research_loop", "Tides", "t1")
+
+    assert refold("cancel", "t1", "--reason", "enough").exit == 0
+    assert "cancel requested: enough" in refold("journal", "t1").out
+
+
+@pytest.mark.usefixtures("nameless")
 def test_the_page_asks_for_a_name_where_it_acts_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Where people sign in, or a proxy names them, nobody acts in the name of whoever serves the page.

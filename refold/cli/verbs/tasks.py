@@ -9,7 +9,7 @@ import typer
 
 from refold.cli.errors import DONE, CallError
 from refold.cli.files import Files
-from refold.cli.person import As, caller
+from refold.cli.person import As, caller, known_caller
 from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.views import FAILED
 from refold.cli.verb import Call, TaskId, add
@@ -188,7 +188,7 @@ async def cancel(
     call.hint = f"`{call.again('show', task_id)}` tells how it ended"
     engine = await call.engine()
     before = await engine.look(task_id)
-    view = await engine.cancel(task_id, reason=reason, by=caller(by))
+    view = await engine.cancel(task_id, reason=reason, by=known_caller(by))
     report(call, view)
     for line in await _left(call, engine, before, view):
         call.out.note(line)

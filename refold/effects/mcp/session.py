@@ -225,7 +225,8 @@ class Session:
             reached = stdio_client(program)
         info = Implementation(name="refold", version="0")
         reached = readable(reached, unfit, lambda: client.protocol_version)
-        client = Client(reached, read_timeout_seconds=server.timeout_s, client_info=info)
+        # Longer than the limit of a call, which must end first: it finds out whether the program is stuck.
+        client = Client(reached, read_timeout_seconds=server.timeout_s + PING_S, client_info=info)
         return client
 
     def _forget(self, kept: _Kept) -> None:
