@@ -112,6 +112,7 @@ EFFECTS_IMPORTERS = {
     "refold.temporal.seen.ready",
     # A query that a worker asks to be sent again: clients and activities send it alike.
     "refold.temporal.client.connection",
+    "refold.temporal.client.failed",
     "refold.temporal.worker.activation.committed",
     "refold.temporal.recorded.recorder",
     # The span of an effect, which the effect adds to.

@@ -11,6 +11,7 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverse
 from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.service import RPCError
 
+from refold.effects.asking import ASK_AGAIN
 from refold.temporal.data.wire import TRY_ANEW
 
 NEWEST_EVENTS = 20
@@ -24,14 +25,13 @@ async def failed_task(
     client: Client, description: WorkflowExecutionDescription
 ) -> WorkflowTaskFailedEventAttributes | None:
     """The newest failure that the server keeps of a task's open workflow task; None if it keeps none."""
-    for event in await _attempts(client, description):
-        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-            return event.workflow_task_failed_event_attributes
-    return None
+    failed = filter(_says_why, await _attempts(client, description))
+    return next((event.workflow_task_failed_event_attributes for event in failed), None)
 
 
 async def try_anew(client: Client, description: WorkflowExecutionDescription) -> bool:
-    """Make the next attempt of a workflow task a first one where the first was lost with its worker.
+    """Make the next attempt of a workflow task a first one where the first was lost with its worker, or failed since
+    that could not read the history in time.
 
     Any event does that; this one says nothing to the task. It is sent once while a task stands still, so that looking
     at a task whose workers are lost again and again does not fill its history.
@@ -40,9 +40,8 @@ async def try_anew(client: Client, description: WorkflowExecutionDescription) ->
         Whether it was sent.
     """
     attempts = await _attempts(client, description)
-    lost = [event for event in attempts if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT]
-    kept = any(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED for event in attempts)
-    if not lost or kept or any(map(_is_ours, attempts)):
+    lost = [event for event in attempts if event.event_type in _ENDED_ILL and not _says_why(event)]
+    if not lost or any(map(_says_why, attempts)) or any(map(_is_ours, attempts)):
         return False
     request = SignalWorkflowExecutionRequest(
         namespace=client.namespace,
@@ -56,6 +55,15 @@ async def try_anew(client: Client, description: WorkflowExecutionDescription) ->
     except RPCError:  # a client that may only read, a task that has ended meanwhile
         return False
     return True
+
+
+_ENDED_ILL = (EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
+
+
+def _says_why(event: HistoryEvent) -> bool:
+    """Whether a workflow task failed for a reason that lasts, and not since its worker was to be asked again."""
+    failed = event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    return failed and ASK_AGAIN not in event.workflow_task_failed_event_attributes.failure.message
 
 
 def _is_ours(event: HistoryEvent) -> bool:
