@@ -84,7 +84,7 @@ def opaque() -> object:
 
 @tool(effect="read_only")
 def bare() -> list[Order]:
-    return [Order.model_construct(article="A1", price="much")]  # type: ignore[arg-type]
+    return [Order.model_construct(article="A1", price="much")]  # type: ignore[arg-type] # a mistake that pydantic allows
 
 
 @tool(effect="read_only")

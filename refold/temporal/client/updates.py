@@ -47,7 +47,7 @@ the task as it was about to end its run; or the run went on in a new one."""
 UNPROCESSED = "UnprocessedUpdate"
 """The type of the server's refusal of an update that the worker had left out of the workflow task that it completed."""
 
-FULL = re.compile("execution limit for signal events")
+NO_MORE_SIGNALS = "execution limit for signal events"
 """The server's words for a signal to a run that has taken as many as it takes."""
 
 TRIES = 5
@@ -200,7 +200,7 @@ def _unless_full() -> Iterator[None]:
     try:
         yield
     except RPCError as error:
-        if not FULL.search(error.message):
+        if NO_MORE_SIGNALS not in error.message:
             raise
 
 
@@ -234,8 +234,9 @@ _SAID = {"decide": "decision", "resolve": "resolution", "seal": "request to seal
 
 
 def _raise_refusal(task_id: str, name: str, error: WorkflowUpdateFailedError) -> NoReturn:
-    cause = error.cause
-    why = cause.message if isinstance(cause, ApplicationError) else str(cause)
+    cause, why = error.cause, str(error.cause)
+    if isinstance(cause, ApplicationError) and cause.type in (CODE_DIFFERS, InputRejected.__name__, REFUSED_LATE):
+        why = cause.message  # without the type, which its text begins with
     if _type_of(error) == CODE_DIFFERS:
         raise CodeChanged(f"task {task_id!r} has not taken the {_SAID.get(name, name)}: {why}") from None
-    raise InputRejected(why if _type_of(error) in (InputRejected.__name__, REFUSED_LATE) else str(cause)) from None
+    raise InputRejected(why) from None
