@@ -39,6 +39,7 @@ SCREEN_LINES = 60
 # What each part of refold may import of the others. "refold" itself is `refold/__init__.py`.
 MAY_IMPORT = {
     "refold": {"core"},
+    "__main__": {"cli"},
     "core": {"core"},
     "static": {"static", "refold", "core"},
     "agent": {"agent", "middleware", "cost", "engine", "core"},

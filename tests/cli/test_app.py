@@ -96,6 +96,17 @@ def test_a_port_that_is_none_is_refused(refold: Shell) -> None:
 
 
 @pytest.mark.slow
+def test_python_runs_the_command_by_the_name_of_the_package() -> None:
+    """
+    `python -m refold` is `refold`, as people try it where the script is not on the PATH.
+    """
+    command = [sys.executable, "-m", "refold", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"refold {importlib.metadata.version('refold')}\n", "")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_error(closed: str) -> None:
     """
