@@ -12,7 +12,7 @@ from refold.core.steps.machine import StepMachine
 from refold.static.code.loaded import loaded_module, loaded_tool
 from refold.static.code.module import Module, Reach, dotted, parse, top_level
 from refold.static.code.sources import Source, text_of
-from refold.static.code.units import skills_in, units
+from refold.static.code.units import replaced_steps, skills_in, units
 from refold.static.definitions import definition_errors, on_path
 from refold.static.finding import Finding, shown
 from refold.static.parts import Parts, parts_of
@@ -127,7 +127,7 @@ def check_source(
         line, column = getattr(error, "lineno", None) or 1, getattr(error, "offset", None) or 1
         message = f"this is no Python: {getattr(error, 'msg', error)}"
         return [Finding(file=file, line=line, column=max(column, 1), rule="syntax", message=message)]
-    found: dict[tuple[str, int, str], Finding] = {}
+    found = {(one.file, one.line, one.rule): one for one in _replaced(module)}
     for one in _printed(module):
         if not _ignored(module, one):
             found[one.file, one.line, one.rule] = one
@@ -143,6 +143,13 @@ def _ignored(module: Module, finding: Finding) -> bool:
     if marked is None:
         return False
     return marked[1] is None or finding.rule in re.split(r"[\s,]+", marked[1])
+
+
+def _replaced(module: Module) -> Iterator[Finding]:
+    """Findings for steps of a class of which Python keeps the last alone."""
+    for unit in replaced_steps(module):
+        text = f"`{unit.where}` replaces the step of the same name above it: give one of them another name"
+        yield Finding(file=module.file, line=unit.node.lineno, column=1, rule="definition", message=text)
 
 
 def _printed(module: Module) -> Iterator[Finding]:

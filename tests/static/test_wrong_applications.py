@@ -54,6 +54,7 @@ DOUBT = 'return ctx.await_input("doubt", "What do you think?", order=order, aske
 CHILD = 'await ctx.skill("letter", "letter", f"Paid: {paid}")'
 POLICY = 'policy = GatePolicy(approvers=("Ann", "Bob"), needed=2)'
 PAY = "async def pay(self, ctx: Ctx, order: Order) -> Transition:"
+RESUMED = '@step(resume_from="gate")'
 IMPORTED = "from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step"
 STUBBORN = '\n\nSTUBBORN = RetryPolicy(on_unknown="repeat")'
 WORKFLOW = "BuyWorkflow = workflow_for(Buy)"
@@ -81,6 +82,14 @@ WRONG = {
         rule="import",
         at="@flow_skill",
         says=("flow_skill() takes 0 positional arguments", "write `@flow_skill()`, with parentheses"),
+    ),
+    "two steps of one name": Wrong(
+        old=RESUMED,
+        new=f"{RESUMED}\n    async def pay(self, ctx: Ctx) -> Transition:\n        return ctx.complete()\n\n"
+        f"    {RESUMED}",
+        rule="definition",
+        at=PAY,
+        says=("`Buy.pay` replaces the step of the same name above it", "give one of them another name"),
     ),
     "a module that is not there": Wrong(
         old="from activities.shop",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, Unpack, cast
 from refold.core.authoring.reducer import compile_reducer
 from refold.core.authoring.skill import Options, Skill, SkillOptions, options_for
 from refold.core.errors import DefinitionError, brief
-from refold.core.steps.table import compile_steps, steps_of
+from refold.core.steps.table import compile_steps, hidden_steps, steps_of
 
 C = TypeVar("C", bound=type)
 
@@ -68,6 +68,8 @@ def listed(skills: Any) -> Iterable[Any]:
 
 
 def _compile(options: Options, cls: type) -> Skill:
+    if hidden := hidden_steps(cls):
+        raise DefinitionError(options.card.id, hidden)
     steps = steps_of(cls)
     if hasattr(cls, "on_event"):
         if steps:

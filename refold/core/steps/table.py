@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, Unpack, overload
 
@@ -128,6 +129,26 @@ def steps_of(cls: type) -> list[Step]:
         declared if isinstance(declared.function, staticmethod | classmethod) else replace(declared, function=written)
         for written, declared in ((getattr(cls, attribute), declared) for attribute, declared in found.items())
     ]
+
+
+def hidden_steps(cls: type) -> list[str]:
+    """Problems of a class's methods whose decorator stands above `@step` and hides the step from the class."""
+    return [
+        f"the decorator above `@step` hides the step {declared.name!r}: it returns a function without `functools.wraps`"
+        for member in vars(cls).values()
+        if (declared := _step_behind(member)) is not None
+    ]
+
+
+def _step_behind(member: Any) -> Step | None:
+    """The step that a function calls without being one: what a decorator without `functools.wraps` returns."""
+    if hasattr(member, "__refold_step__"):
+        return None
+    for cell in getattr(member, "__closure__", None) or ():
+        with suppress(ValueError):  # the variable has no value yet
+            if isinstance(declared := getattr(cell.cell_contents, "__refold_step__", None), Step):
+                return declared
+    return None
 
 
 def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = None) -> StepMachine:

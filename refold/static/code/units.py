@@ -159,6 +159,18 @@ def is_skill_class(cls: ast.ClassDef, module: Module) -> bool:
     return "on_event" in own or any(_decorated(one, STEP_DECORATORS, module.names) for one in own.values())
 
 
+def replaced_steps(module: Module) -> Iterator[Unit]:
+    """The methods that replace a step of the same name, which stands before them in the same class."""
+    for cls in module.classes.values():
+        steps: set[str] = set()
+        for method in cls.body:
+            if isinstance(method, FunctionNode):
+                if method.name in steps:
+                    yield Unit(module, method, f"{cls.name}.{method.name}", Role.STEP, cls)
+                if _decorated(method, STEP_DECORATORS, module.names):
+                    steps.add(method.name)
+
+
 def unit_of(module: Module, node: FunctionNode) -> Unit:
     """A function of a module as a unit, with the class it stands in."""
     cls = next((one for one in module.classes.values() if node in ast.walk(one)), None)

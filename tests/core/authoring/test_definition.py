@@ -375,6 +375,35 @@ def unreadable(ctx: Ctx, x: "NoSuchType") -> Transition:  # type: ignore[name-de
     return ctx.complete()
 
 
+def bare(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that does not say which function it decorates."""
+
+    def inner(*given: Any) -> Any:
+        return function(*given)
+
+    return inner
+
+
+class Hides:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.goto("judge")
+
+    @bare
+    @step
+    async def judge(self, ctx: Ctx) -> Transition:
+        return ctx.complete()
+
+
+def test_a_decorator_above_step_is_refused_where_it_hides_the_step() -> None:
+    """
+    The class would lack that step in silence, and a goto to it name a step that stands in the class.
+    """
+    assert problem(lambda: flow_skill(id="hides")(Hides)) == (
+        "the decorator above `@step` hides the step 'judge': it returns a function without `functools.wraps`"
+    )
+
+
 START = Step("begin", begin).start()
 
 
