@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.engine import EngineError, NotConnected
@@ -34,6 +35,21 @@ async def test_what_is_no_address_is_said_with_what_is_one(address: Any) -> None
     A slip in TEMPORAL_ADDRESS is the caller's, and no error of refold's own.
     """
     with pytest.raises(NotConnected, match=f"{address!r} is no address of a Temporal server.* write host:port"):
+        await connect(address=address)
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:"])
+async def test_a_missing_port_is_said_where_no_server_answers(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Without one the SDK asks HTTP's own ports, where a proxy may answer; nothing says that it did.
+    """
+
+    async def refuse(**_: Any) -> None:
+        raise RuntimeError("Connection refused")
+
+    monkeypatch.setattr(Client, "connect", refuse)
+
+    with pytest.raises(NotConnected, match=r"The address names no port; Temporal's own is localhost:7233\."):
         await connect(address=address)
 
 
