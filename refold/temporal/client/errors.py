@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import takewhile
 from shlex import quote
 
 from pydantic_core import PydanticSerializationError
@@ -272,14 +274,17 @@ async def why_stuck(client: Client, description: WorkflowExecutionDescription) -
         error = await client.data_converter.decode_failure(failed.failure)
     except CodecError as unread:
         return f"its worker says why, and this process cannot read it: {unread}"
-    return explained(error.message if isinstance(error, FailureError) else str(error))
+    if not isinstance(error, FailureError):
+        return explained(str(error))
+    return explained(error.message, error.failure.stack_trace if error.failure is not None else "")
 
 
-def explained(failure: str) -> str:
+def explained(failure: str, trace: str = "") -> str:
     """A workflow task's failure, and how to mend it.
 
     Args:
         failure: Temporal's message.
+        trace: The stack that comes with it.
     """
     if DIFFERS in failure:
         return failure[failure.index(DIFFERS) :]
@@ -288,4 +293,27 @@ def explained(failure: str) -> str:
             f"its code has changed and does not fit what has happened already ({failure}). Nothing is lost: run the "
             "code that fits, or make the change under `ctx.patched`, and the task goes on"
         )
+    if MISSED_DEADLINE in failure:
+        return (
+            f"{_author_in(trace) or 'its code'} did not come back within the two seconds that Temporal gives a task's "
+            f"code ({MISSED_DEADLINE}): let a tool do what computes or blocks for so long, and await it with "
+            "`ctx.tool`; or look for a loop that does not end. The task goes on once its worker runs the new code"
+        )
     return f"its worker cannot go on with it: {failure}"
+
+
+def _author_in(trace: str) -> str:
+    """The step, reducer or hook in which a stack stands, and its line; empty if the stack has none.
+
+    Args:
+        trace: As the SDK writes it, innermost call first.
+    """
+    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace)
+    inside = list(takewhile(lambda frame: not _OURS.search(frame[0]), frames))
+    if not inside or len(inside) == len(frames):
+        return ""
+    file, line, name = inside[-1]
+    return f"{name!r} ({file}, line {line})"
+
+
+_OURS = re.compile(r"[/\\]refold[/\\](agent|core|temporal)[/\\]")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker._workflow import _DeadlockError
 
+from refold import Content, Ctx, Transition, flow_skill, step
 from refold.engine import EngineError, NotConnected
 from refold.temporal import connect
-from refold.temporal.client.errors import server_refused, timed_out
+from refold.temporal.client.errors import explained, server_refused, timed_out
+from refold.testing import play
 
 
 @pytest.mark.parametrize(
@@ -100,3 +106,43 @@ def test_a_query_behind_others_has_not_been_answered_in_time(message: str, waits
     worker that could not go on.
     """
     assert timed_out(RPCError(message, RPCStatusCode.RESOURCE_EXHAUSTED, b"")) is waits
+
+
+BLOCKED, FREED = threading.Event(), threading.Event()
+
+
+@flow_skill(id="computes")
+class Computes:
+    @step(start=True)
+    async def mine(self, ctx: Ctx, content: Content) -> Transition:
+        _digest()
+        return ctx.complete()
+
+
+def _digest() -> None:
+    BLOCKED.set()
+    FREED.wait()
+
+
+def test_a_step_that_computes_for_too_long_is_named_with_the_way_out() -> None:
+    """
+    The SDK's failure speaks of a deadlock; the stack that comes with it says whose code it is.
+    """
+    thread = threading.Thread(target=play, args=[Computes, "go"])
+    thread.start()
+    BLOCKED.wait()
+    try:
+        late = _DeadlockError(
+            "[TMPRL1101] Potential deadlock detected", _DeadlockError._gen_tb_helper(thread.ident or 0)
+        )
+        late.swap_traceback()
+        failure, converter = Failure(), DataConverter.default
+        converter.failure_converter.to_failure(late, converter.payload_converter, failure)
+    finally:
+        FREED.set()
+        thread.join()
+
+    said = explained(failure.message, failure.stack_trace)
+    assert said.startswith(f"'mine' ({__file__}, line ")
+    assert "let a tool do what computes" in said
+    assert explained(failure.message).startswith("its code did not come back within the two seconds")
