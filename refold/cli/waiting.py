@@ -13,7 +13,7 @@ from refold.cli.errors import DONE, TASK_FAILED
 from refold.cli.text.entries import Story
 from refold.cli.text.output import Output
 from refold.cli.text.views import FAILED, brief, ways_out
-from refold.cli.verb import Call
+from refold.cli.verb import Call, Reader
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TaskState
 from refold.engine import Engine, EngineError, News, NotConnected, NoWorker, TaskView
@@ -95,7 +95,7 @@ async def explained(call: Call, engine: Engine, task_id: str, watched: AsyncGene
                 yield news
                 continue
             with contextlib.suppress(EngineError):  # the watch itself says whether the server is away for too long
-                note = (await engine.look(task_id)).note
+                note = await why_waits(engine, await engine.look(task_id))
                 if note and note != told:
                     call.out.note(f"waiting: {note}")
                 told = note
@@ -104,6 +104,18 @@ async def explained(call: Call, engine: Engine, task_id: str, watched: AsyncGene
             coming.cancel()
             await asyncio.gather(coming, return_exceptions=True)
         await watched.aclose()
+
+
+async def why_waits(engine: Reader, view: TaskView) -> str:
+    """Why nothing comes from a task: its own reason, else that of the first part that has one; empty if none has."""
+    if view.note:
+        return view.note
+    for one in view.pending:
+        if one.command.startswith("skill ") and not one.blocked and not one.held and one.due_at is None:
+            with contextlib.suppress(EngineError):  # a part that has not begun is not there
+                if note := (await engine.look(one.invocation_id)).note:
+                    return f"its part {one.invocation_id} waits: {note}"
+    return ""
 
 
 def tell_blocked(call: Call, task_id: str, entry: Entry) -> None:

@@ -16,6 +16,7 @@ from refold.cli.files import save
 from refold.cli.text.costs import calls_table, groups_table, remarks
 from refold.cli.text.views import card, rows
 from refold.cli.verb import Call, Reader, TaskOrFile, add
+from refold.cli.waiting import why_waits
 from refold.core.lifecycle import TaskState
 from refold.cost import ModelCall, total
 from refold.engine import Engine, TaskView
@@ -61,6 +62,8 @@ async def show(
     more: dict[str, object] = {"offspring": await engine.offspring(task_id), "cost": found}
     if isinstance(engine, temporal.TemporalEngine):
         more["schedule"] = await engine.schedules.of(task_id)
+    if not isinstance(engine, ExportEngine):
+        more["note"] = await why_waits(engine, view)
     view = view.model_copy(update=more)
     if call.out.json:
         call.out.value(view)

@@ -120,6 +120,29 @@ def test_each_question_shows_the_command_that_answers_it() -> None:
     assert shell("answer", "a", "to=Rome", "--slot", "trip").exit == 0
 
 
+@flow_skill(id="asks_hello")
+class AsksHello:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("greeting", "hello", content)).text)
+
+
+def test_a_task_says_why_its_part_waits() -> None:
+    """
+    Nothing is wrong with the task itself, and whoever waits for it looks there.
+    """
+
+    class OneIsUnknown(FakeEngine):
+        async def look(self, task_id: str) -> TaskView:
+            note = "no skill 'hello'" if task_id == "a/1.1" else ""
+            return (await super().look(task_id)).model_copy(update={"note": note})
+
+    shell = Shell(OneIsUnknown([AsksHello, Hello]))
+    shell.start("asks_hello", "hi", "a")
+
+    assert "note        its part a/1.1 waits: no skill 'hello'" in shell("show", "a").out.splitlines()
+
+
 def test_show_exits_0_for_a_failed_task(refold: Shell) -> None:
     """
     The look succeeded.
