@@ -551,3 +551,22 @@ def test_rules_are_listed() -> None:
     seen |= {*in_step("await ctx.goto('x')", "return 1")}
 
     assert seen <= set(RULES)
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("paid = await ctx.tool(charge, amount=1)\nreturn ctx.reject('no')", ["return"]),
+        ("paid = await ctx.tool(charge, amount=1)\nif not paid:\n    return ctx.reject('no')", ["return"]),
+        ("if await ctx.tool(charge, amount=1):\n    return ctx.reject('no')", ["return"]),
+        ("match await ctx.tool(charge, amount=1):\n    case _:\n        return ctx.reject('no')", ["return"]),
+        ("if ctx.messages:\n    return ctx.reject('no')\npaid = await ctx.tool(charge, amount=1)", []),
+        ("if ctx.messages:\n    paid = await ctx.tool(charge, amount=1)\nelse:\n    return ctx.reject('no')", []),
+        ("paid = await ctx.tool(charge, amount=1)\nreturn ctx.fail('no')", []),
+    ],
+)
+def test_a_task_is_rejected_before_the_first_await(body: str, found: list[str]) -> None:
+    """
+    Only its first message can be; later on, the step would be a bug of the skill's.
+    """
+    assert in_step(body) == found

@@ -1,10 +1,10 @@
 """The rules about how code of a skill asks and ends: each call of ctx is awaited, nothing else is, and a step returns
-a transition."""
+a transition, which rejects the task before its first await alone."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from refold.static.code.asked import CALLS, TOGETHER, WRITTEN
 from refold.static.code.module import FunctionNode, Reach, ctx_names, dotted
@@ -30,7 +30,8 @@ Parents = Mapping[int, ast.AST]
 
 
 def misused(unit: Unit, reach: Reach) -> Iterator[Finding]:
-    """Findings for calls of ctx that are not awaited, wrong awaits, and steps that return no transition."""
+    """Findings for calls of ctx that are not awaited, wrong awaits, and steps without a transition, or with a late
+    rejection."""
     if not isinstance(unit.node, FunctionNode):
         return
     ctx = ctx_names(unit.node)
@@ -48,6 +49,10 @@ def misused(unit: Unit, reach: Reach) -> Iterator[Finding]:
                 pass
     if unit.role is not Role.HELPER:
         yield from _returns(unit, ctx, reach)
+    if unit.role is Role.STEP:
+        for call in _rejects(unit.node.body, ctx, late=False):
+            text = "rejects the task after an await, and only its first message can be rejected: write `ctx.fail(...)`"
+            yield finding(unit, call, "return", text)
 
 
 def _unawaited(unit: Unit, call: ast.Call, verb: str, parents: Parents) -> Iterator[Finding]:
@@ -125,6 +130,49 @@ def _returns(unit: Unit, ctx: set[str], reach: Reach) -> Iterator[Finding]:
     for node in own:
         if (what := _no_transition(unit, node.value, ctx, reach)) is not None:
             yield finding(unit, node, "return", f"returns {what}: return a transition, for example {ends}")
+
+
+def _rejects(body: Sequence[ast.stmt], ctx: set[str], *, late: bool) -> Iterator[ast.Call]:
+    """The returned `ctx.reject(...)` before which the step has certainly awaited a call of ctx.
+
+    Args:
+        body: The statements of one block.
+        ctx: The names of the context.
+        late: Whether a call was awaited before the block.
+    """
+    for statement in body:
+        if isinstance(statement, FunctionNode | ast.ClassDef):
+            continue
+        late = late or any(_asks(one, ctx) for one in ast.iter_child_nodes(statement) if isinstance(one, ast.expr))
+        match statement:
+            case ast.Return(value=ast.Call(func=ast.Attribute(value=ast.Name(id=id_), attr="reject")) as call) if (
+                late and id_ in ctx
+            ):
+                yield call
+            case _:
+                for block in _blocks(statement):
+                    yield from _rejects(block, ctx, late=late)
+
+
+def _blocks(statement: ast.AST) -> Iterator[Sequence[ast.stmt]]:
+    """The blocks of a compound statement, with those of its handlers and cases."""
+    for name in ("body", "orelse", "finalbody"):
+        yield getattr(statement, name, ())
+    for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        yield part.body
+
+
+def _asks(node: ast.AST, ctx: set[str]) -> bool:
+    """Whether an expression awaits a call of ctx, whatever its parts are."""
+    match node:
+        case ast.Await(value=ast.Call(func=ast.Attribute(value=ast.Name(id=id_), attr=attr))):
+            return id_ in ctx and attr in AWAITABLE
+        case ast.IfExp(test=first) | ast.BoolOp(values=[first, *_]):
+            return _asks(first, ctx)
+        case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            return False
+        case _:
+            return any(_asks(one, ctx) for one in ast.iter_child_nodes(node))
 
 
 def _own_statements(function: FunctionNode) -> Iterator[ast.AST]:
