@@ -29,7 +29,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from refold.core.retry_policy import FailureKind
 from refold.core.schema import first_line
@@ -382,12 +382,24 @@ def _value(result: CallToolResult) -> JsonValue:
     """The result of a tool: its structured content, else its text, else its whole content, as JSON."""
     if result.structured_content is not None:
         value: JsonValue = result.structured_content
-        # A server wraps a result that is not an object in `{"result": …}`, since older versions of MCP require one.
-        return value["result"] if isinstance(value, dict) and value.keys() == {"result"} else value
+        return value["result"] if isinstance(value, dict) and _is_wrapped(value, _text(result)) else value
     if all(isinstance(block, TextContent) for block in result.content):
         return _text(result)
     blocks: JsonValue = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
     return blocks
+
+
+def _is_wrapped(value: dict[str, JsonValue], text: str) -> bool:
+    """Whether a server has put a result that is no object into `{"result": …}`, as older versions of MCP require.
+
+    Nothing in the schema says so. The text beside it does: that is the JSON of what the tool itself returned.
+    """
+    if value.keys() != {"result"}:
+        return False
+    try:
+        return bool(from_json(text) != value)
+    except ValueError:
+        return True
 
 
 def _whole(number: float | None) -> float | None:

@@ -717,6 +717,28 @@ async def test_why_a_tool_failed_is_told_however_it_says_it(
     assert failed.value.failure.message == said
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param('{"result": {"sku": "A1"}}', {"result": {"sku": "A1"}}, id="an object of its own"),
+        pytest.param('{"sku": "A1"}', {"sku": "A1"}, id="wrapped, as the SDK wraps what may be None"),
+        pytest.param("A1", {"sku": "A1"}, id="wrapped, with other words beside it"),
+    ],
+)
+async def test_only_what_the_server_has_wrapped_is_unwrapped(text: str, value: JsonValue, shop: Shop) -> None:
+    """
+    The text beside a structured result is what the tool returned, so it tells whose the field `result` is.
+    """
+    answer: JsonValue = [{"type": "text", "text": text}]
+    tool: dict[str, JsonValue] = {"name": "search", "inputSchema": OBJECT}
+    with listing(tool, content=answer, structuredContent={"result": {"sku": "A1"}}) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
+        try:
+            assert await shop("shop.search") == value
+        finally:
+            await shop.tools.close()
+
+
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_session_that_is_let_in_no_more_fails_at_once(status: int, shop: Shop) -> None:
     """
