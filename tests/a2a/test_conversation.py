@@ -8,6 +8,7 @@ import pytest
 
 from refold import Status
 from refold.a2a import Settings, a2a_app
+from refold.a2a.tasks.sending import LOOKED_BACK
 from refold.agent import Agent
 from refold.core.lifecycle import TaskState
 from refold.engine import Listed, Place, TaskFilter
@@ -34,6 +35,7 @@ class HoldsWhatIsGone(LateIndex):
         return [*(one.model_copy(update={"task_id": "purged"}) for one in found[:1]), *found]
 
 
+AT_ONCE = {"returnImmediately": True}
 TALKER = Agent("talker", instructions="Talk.")
 OTHER = Agent("other", instructions="Talk, too.")
 
@@ -70,3 +72,19 @@ async def test_a_task_goes_on_with_one_that_is_still_listed_as_open(engine_type:
             turns.append(len((await engine.at(task["id"], view.seq)).threads["main"].said))
 
     assert turns == [2, 4, 6]
+
+
+async def test_a_conversation_is_found_behind_many_open_tasks() -> None:
+    """
+    However many of its tasks are open: the next message knows what was said in the last one that ended.
+    """
+    engine = FakeEngine([TALKER])
+    async with calling(a2a_app(engine, [TALKER], Settings(url=BASE))) as calls:
+        first = task = await calls.send("Hi", contextId="c-1", messageId="m-first", configuration=AT_ONCE)
+        await engine.reply(first["id"], "model", "yes")
+        for number in range(LOOKED_BACK + 1):
+            engine.clock.advance(1)
+            task = await calls.send("Hi", contextId="c-1", messageId=f"m-{number}", configuration=AT_ONCE)
+
+    view = await engine.look(task["id"])
+    assert len((await engine.at(task["id"], view.seq)).threads["main"].said) == 2

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import compress, takewhile
+from itertools import chain, compress, takewhile
 from uuid import uuid4
 
 from a2a.server.context import ServerCallContext
@@ -36,7 +36,8 @@ from refold.engine import Engine, EngineError, TaskExists, TaskFilter, TaskNotFo
 from refold.record import TaskRecord
 
 LOOKED_BACK = 20
-"""How many tasks of a conversation are searched for an ended one, newest first."""
+"""How many tasks of a conversation are asked whether they have ended although the index lists them as open, newest
+first."""
 
 MOST_PARTS = 100
 
@@ -169,7 +170,11 @@ class Sender:
         newer = [one.task_id for one in takewhile(lambda one: one.lifecycle not in TERMINAL, listed)]
         over = await asyncio.gather(*map(self._has_ended, newer))
         ended = [*compress(newer, over), *(one.task_id for one in listed if one.lifecycle in TERMINAL)]
-        return next(iter(ended), None)
+        if ended or len(listed) < LOOKED_BACK:
+            return next(iter(ended), None)
+        older = [await self.engine.find(wanted.model_copy(update={"lifecycle": one}), limit=1) for one in TERMINAL]
+        newest = max(chain(*older), key=lambda one: one.status_at, default=None)
+        return None if newest is None else newest.task_id
 
     async def _has_ended(self, task_id: str) -> bool:
         with suppress(TaskNotFound):  # purged, of which the index hears late, too
