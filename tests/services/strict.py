@@ -30,6 +30,7 @@ ANTHROPIC_ID = re.compile(r"[a-zA-Z0-9_-]+")
 SEARCH = "search"
 PAUSED = "paused"
 CUT = "cut"
+NEWER = "newer"
 
 
 class Unfit(Exception):
@@ -245,7 +246,7 @@ def check_writable(body: Any) -> None:
 
 class StrictAnthropic(StrictServer):
     """Anthropic's messages, checked. The replies `SEARCH` and `PAUSED` search the web, and the latter pauses then; the
-    stream of `CUT` ends before its end."""
+    stream of `CUT` ends before its end, and one that begins with `NEWER` has a block of a kind that no client knows."""
 
     path = "/v1/messages"
 
@@ -268,6 +269,8 @@ class StrictAnthropic(StrictServer):
             {"type": "tool_use", "id": f"toolu_{len(self.requests)}_{number}", "name": wish.tool, "input": wish.args}
             for number, wish in enumerate(wishes)
         ] or [*(_searched(len(self.requests)) if said in (SEARCH, PAUSED) else ()), {"type": "text", "text": said}]
+        if said.startswith(NEWER):
+            content = [{"type": "hologram", "shape": said}, *(content if said != NEWER else ())]
         stop = "tool_use" if wishes else "pause_turn" if said == PAUSED else "end_turn"
         reason = {"stop_reason": stop, "stop_sequence": None}
         message = {

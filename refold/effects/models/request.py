@@ -13,6 +13,7 @@ from pydantic_ai.direct import model_request, model_request_stream
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
+    ModelResponsePart,
     PartDeltaEvent,
     PartStartEvent,
     TextPart,
@@ -134,8 +135,15 @@ class Asked:
         except Exception as error:
             raise self._failed(failure_of(error, self.name, messages)) from error
         _name_once(response.tool_calls, {*self._names, FINAL_RESULT})
-        self.responses.append(response)
-        return response
+        known = replace(response, parts=[part for part in response.parts if not _is_unknown(part)])
+        self.responses.append(known)
+        if response.parts and not known.parts:
+            message = (
+                f"model {self.name!r} answered with nothing but a kind of block that the installed client of its "
+                "provider does not know; update pydantic-ai and that client, or leave out what asks for it"
+            )
+            raise self._failed(transient("empty_answer", message))
+        return known
 
     def _whole(self, response: ModelResponse) -> ModelResponse:
         match response.finish_reason:
@@ -204,6 +212,12 @@ class Asked:
             cached_tokens=sum(response.usage.cache_read_tokens for response in self.responses),
             reasoning_tokens=sum(response.usage.details.get("reasoning_tokens", 0) for response in self.responses),
         )
+
+
+def _is_unknown(part: ModelResponsePart) -> bool:
+    """Whether a block of the answer is of a kind that the provider's client does not know: Anthropic's makes a text
+    without its text of it. In a stream it leaves such a block out."""
+    return isinstance(part, TextPart) and not isinstance(part.content, str)
 
 
 def _name_once(calls: Iterable[ToolCallPart], offered: Collection[str]) -> None:

@@ -17,7 +17,7 @@ from refold.core.content import Content, Part
 from refold.core.retry_policy import FailureKind
 from tests.effects.conftest import Bench, failure_in
 from tests.services.openai_server import OpenAIServer, Trouble
-from tests.services.strict import CUT, StrictAnthropic
+from tests.services.strict import CUT, NEWER, StrictAnthropic
 
 MODEL = "openai:gpt-test"
 
@@ -214,6 +214,41 @@ async def test_a_stream_of_anthropic_that_ends_in_the_middle(bench: Bench, monke
     failure = failure_in(caught.value)
 
     assert (failure.kind, failure.type) == (FailureKind.TRANSIENT, "stream_broken")
+    assert isinstance(failure.details, dict)
+    assert failure.details["usage"] == {"input_tokens": 7, "output_tokens": 3}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_block_that_the_client_does_not_know(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    """
+    Is left out of the answer, streamed or not.
+    """
+    with StrictAnthropic() as anthropic:
+        for name, value in anthropic.environment.items():
+            monkeypatch.setenv(name, value)
+        anthropic.say(f"{NEWER} answer")
+        answered = await bench.llm(Cmd.llm("a", "x", "y", model="anthropic:claude-test"), stream)
+
+    assert answered.value == f"{NEWER} answer"
+
+
+async def test_an_answer_that_the_client_does_not_know(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The failure says what came and what to do, and counts the tokens.
+    """
+    with StrictAnthropic() as anthropic:
+        for name, value in anthropic.environment.items():
+            monkeypatch.setenv(name, value)
+        anthropic.say(NEWER)
+        with pytest.raises(
+            ApplicationError, match=r"kind of block that .* does not know; update pydantic-ai"
+        ) as caught:
+            await bench.llm(Cmd.llm("a", "x", "y", model="anthropic:claude-test"))
+    failure = failure_in(caught.value)
+
+    assert (failure.kind, failure.type) == (FailureKind.TRANSIENT, "empty_answer")
     assert isinstance(failure.details, dict)
     assert failure.details["usage"] == {"input_tokens": 7, "output_tokens": 3}
 
