@@ -226,7 +226,8 @@ def _name_once(calls: Iterable[ToolCallPart], offered: Collection[str]) -> None:
     for call in calls:
         said = call.tool_name
         if said and said not in offered:
-            call.tool_name = next((name for name in offered if said == name * (len(said) // len(name))), said)
+            joined = (name for name in offered if said == name * (len(said) // len(name)))
+            call.tool_name = max(joined, key=len, default=said)  # an offered name may be another one, repeated
 
 
 def _rate(given: Mapping[str, JsonValue], model: str) -> tuple[float, float] | None:

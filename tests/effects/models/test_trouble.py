@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from pydantic_ai.messages import ToolCallPart
 from temporalio.exceptions import ApplicationError
 
 from refold.conversation import request_of
@@ -15,6 +16,7 @@ from refold.core.chat import EMPTY as NOTHING_SAID
 from refold.core.chat import Prior, ToolOffer, UserSaid
 from refold.core.content import Content, Part
 from refold.core.retry_policy import FailureKind
+from refold.effects.models.request import _name_once
 from tests.effects.conftest import Bench, failure_in
 from tests.services.openai_server import OpenAIServer, Trouble
 from tests.services.strict import CUT, NEWER, StrictAnthropic
@@ -471,6 +473,17 @@ async def test_usage_that_a_stream_repeats_is_counted_once(bench: Bench, openai:
     outcome = await bench.llm(Cmd.llm("a", "x", "y", model=MODEL), True)
 
     assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (8, 6)
+
+
+@pytest.mark.parametrize("offered", [("ha", "haha"), ("haha", "ha")])
+def test_of_two_names_the_longer_one_was_repeated(offered: tuple[str, str]) -> None:
+    """
+    Whatever order a set of names has in this process.
+    """
+    call = ToolCallPart("hahahaha")
+    _name_once([call], offered)
+
+    assert call.tool_name == "haha"
 
 
 @pytest.mark.parametrize(
