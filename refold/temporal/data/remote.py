@@ -12,10 +12,12 @@ Source: docs.temporal.io, Codec Server.
 from __future__ import annotations
 
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
+from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import DataConverter, StorageDriverRetrieveContext
 
 from refold.core.errors import InputRejected
+from refold.engine import StorageError
 from refold.temporal.data.payloads import data_converter, reference_in
 from refold.temporal.data.storage import ValueDriver
 
@@ -71,5 +73,8 @@ class RemoteCodec:
         claim = reference_in(payload)
         if claim is None:
             return payload
-        [found] = await self._driver.retrieve(StorageDriverRetrieveContext(), [claim])
+        try:
+            [found] = await self._driver.retrieve(StorageDriverRetrieveContext(), [claim])
+        except DecodeError:  # such as a part of a value, which is stored by itself, and which anybody can refer to
+            raise StorageError(f"the stored value {claim.claim_data['sha256']} is no payload of Temporal's") from None
         return found

@@ -21,7 +21,7 @@ from refold.cli.verbs.processes.codec import PREFIX, app_of
 from refold.temporal.data.codec import ENV
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.remote import RemoteCodec
-from refold.temporal.data.storage import Folder
+from refold.temporal.data.storage import Folder, key_of
 from refold.temporal.encryption import Encryption
 from tests.a2a.security.guarding import ADA_KEY, ELSEWHERE, HERE
 from tests.cli.conftest import Shell
@@ -117,6 +117,24 @@ async def test_what_is_encoded_writes_over_nothing(codec: httpx2.AsyncClient, tm
         assert data(await codec.post("/decode", json=encoded.json())) == ["hello"]
 
     assert contents(tmp_path) == before
+
+
+async def test_a_reference_to_what_is_no_payload(
+    codec: httpx2.AsyncClient, converter: DataConverter, tmp_path: Path
+) -> None:
+    """
+    Is refused as any value that cannot be read, and says which one.
+    """
+    [_, reference] = await converter.encode([SECRET, LARGE])
+    key = key_of(b"a part")
+    await Folder(tmp_path).put(key, b"a part")
+    about = json.loads(reference.data)
+    reference.data = json.dumps({**about, "claimData": {"sha256": key}}).encode()
+    answer = await codec.post("/decode", json=body(reference))
+
+    assert (answer.status_code, answer.json()) == (
+        422, {"message": f"the stored value {key} is no payload of Temporal's"},
+    )  # fmt: skip
 
 
 async def test_a_preflight_names_one_origin(codec: httpx2.AsyncClient) -> None:
