@@ -6,24 +6,21 @@ errors do not say what came back. So a request that fails is answered here, and 
 
 from __future__ import annotations
 
-from collections import deque
 from contextvars import ContextVar
 from typing import Any
 
 import httpx2
+from pydantic_core import from_json
 
-HEARD: ContextVar[deque[httpx2.Response | httpx2.RequestError]] = ContextVar("refold_mcp_heard")
-"""What came back for the newest requests of one call, oldest first: the SDK makes them in the context of its caller."""
+HEARD: ContextVar[list[httpx2.Response | httpx2.RequestError]] = ContextVar("refold_mcp_heard")
+"""What came back for MCP's requests of one call, oldest first: the SDK makes them in the context of its caller."""
 
 _FAILED = 502
 
 
 def listen() -> None:
-    """From now on, keep in `HEARD` what comes back for requests of this context.
-
-    The last two alone: a session lives as long as its worker, and answers each ping of its server by a request.
-    """
-    HEARD.set(deque(maxlen=2))
+    """From now on, keep in `HEARD` what comes back for MCP's requests of this context."""
+    HEARD.set([])
 
 
 class McpHttp(httpx2.AsyncClient):
@@ -40,5 +37,16 @@ class McpHttp(httpx2.AsyncClient):
                 await response.aread()  # here, since it may break off; the SDK reads a stream of events itself
         except httpx2.RequestError as error:
             heard, response = error, httpx2.Response(_FAILED, request=request)
-        HEARD.get(deque()).append(heard)
+        if _asks(request):
+            HEARD.get([]).append(heard)
         return response
+
+
+def _asks(request: httpx2.Request) -> bool:
+    """Whether this is a request of MCP: no notification, and no reply to what the server asked for.
+
+    The SDK sends those in the context of the call, too: how the server takes them says nothing of the call itself, and
+    they come as long as the session lives.
+    """
+    said: dict[str, object] = from_json(request.content)
+    return {"method", "id"} <= said.keys()

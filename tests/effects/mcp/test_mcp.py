@@ -21,7 +21,7 @@ from mcp_types import ListToolsResult, PaginatedRequestParams, Tool
 from pydantic import BaseModel, JsonValue, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from temporalio.common import RawValue
@@ -618,6 +618,66 @@ async def test_an_answer_by_status_is_about_its_call_alone(answer: Response, kin
     assert sessions.known == 1
 
 
+class Asking:
+    """A server that asks for something while a call is under way, refuses the answer with a status, and then fails.
+
+    Attributes:
+        refusal: The status of its reply to what it asked for.
+        calls: How many calls have begun.
+        serving: The server.
+    """
+
+    def __init__(self, refusal: int) -> None:
+        self.refusal = refusal
+        self.calls = 0
+        self._answered = asyncio.Event()
+        self.serving = Serving(Starlette(routes=[Route("/", self._answer, methods=["POST"])]))
+
+    async def _answer(self, request: Request) -> Response:
+        asked = await request.json()
+        match asked:
+            case {"method": "initialize", "id": id}:
+                info: dict[str, Any] = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {"tools": {}}}
+                result: dict[str, Any] = {"protocolVersion": "2025-06-18", **info}
+                return JSONResponse({"jsonrpc": "2.0", "id": id, "result": result}, headers={"mcp-session-id": "1"})
+            case {"method": "tools/list", "id": id}:
+                tools = [{"name": "charge", "inputSchema": {"type": "object"}}]
+                return JSONResponse({"jsonrpc": "2.0", "id": id, "result": {"tools": tools}})
+            case {"method": "tools/call", "id": id}:
+                self.calls += 1
+                return StreamingResponse(self._charge(id), media_type="text/event-stream")
+            case {"result": _}:
+                self._answered.set()
+                return Response(status_code=self.refusal)
+            case _:
+                return Response(status_code=202)
+
+    async def _charge(self, id: JsonValue) -> AsyncIterator[str]:
+        yield f"data: {json.dumps({'jsonrpc': '2.0', 'id': 'ping-1', 'method': 'ping'})}\n\n"
+        async with asyncio.timeout(PATIENCE_S):
+            await self._answered.wait()
+        yield f"data: {json.dumps({**failing(-32000, 'the till is stuck'), 'id': id})}\n\n"
+
+
+@pytest.mark.parametrize("refusal", [400, 401, 404, 429])
+async def test_how_a_server_refuses_what_it_asked_for_is_not_about_the_call(refusal: int, shop: Shop) -> None:
+    """
+    As one does whose load balancer gives the answer to another process than the one that asked: the call has begun, so
+    its effect may be done.
+    """
+    asking = Asking(refusal)
+    with asking.serving as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
+        try:
+            with pytest.raises(Verdict, match=r"shop.charge failed: the till is stuck") as doubt:
+                await shop("shop.charge")
+        finally:
+            await shop.tools.close()
+
+    assert doubt.value.failure.type == "outcome_unknown"
+    assert asking.calls == 1
+
+
 class Address(BaseModel):
     """An answer that a server asks for."""
 
@@ -825,11 +885,13 @@ async def test_http_servers_are_called_alike(tmp_path: Path, shop: Shop, mcp_add
 
 async def test_a_session_that_lives_for_months_keeps_no_old_answers() -> None:
     """
-    Its own requests, such as answers to the server's pings, never end: the last two are enough to tell how one went.
+    Replies to its server's pings, and notifications, never end: nothing is kept of them, and nothing told by them.
     """
     listen()
     async with McpHttp(transport=httpx2.MockTransport(lambda _: httpx2.Response(202))) as http:
-        for _ in range(5):
-            await http.post("http://localhost/mcp")
+        for _ in range(3):
+            await http.post("http://localhost/mcp", json={"jsonrpc": "2.0", "id": "ping-1", "result": {}})
+            await http.post("http://localhost/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+        await http.post("http://localhost/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 
-    assert [getattr(one, "status_code", None) for one in HEARD.get()] == [202, 202]
+    assert [getattr(one, "status_code", None) for one in HEARD.get()] == [202]
