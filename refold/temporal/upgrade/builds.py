@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from temporalio.api.workflowservice.v1 import DescribeWorkerDeploymentRequest
-from temporalio.client import Client, WorkflowExecution
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
 from temporalio.common import SearchAttributeKey
 
 from refold.engine import EngineError
@@ -27,6 +27,12 @@ def builds_of(execution: WorkflowExecution) -> frozenset[str]:
     """The builds that completed the workflow tasks of a run; empty before the first."""
     written = execution.typed_search_attributes.get(BUILD_IDS) or ()
     return frozenset(one.removeprefix(_BUILD) for one in written if one.startswith(_BUILD))
+
+
+def overriding(execution: WorkflowExecutionDescription) -> Target | None:
+    """The version that an operator has pinned a task to: its next runs go there, too, whichever version is current."""
+    pinned = execution.raw_description.workflow_execution_info.versioning_info.versioning_override.pinned
+    return Target(pinned.version.build_id, pinned.version.deployment_name) if pinned.HasField("version") else None
 
 
 @dataclass(frozen=True, slots=True)

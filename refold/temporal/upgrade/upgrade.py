@@ -30,7 +30,7 @@ from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.engine import TemporalEngine
 from refold.temporal.client.errors import refusals, why_silent
-from refold.temporal.upgrade.builds import Target, Targets, builds_of
+from refold.temporal.upgrade.builds import Target, Targets, builds_of, overriding
 from refold.temporal.upgrade.checks import Checks, Misfit, under_way
 from refold.temporal.upgrade.pace import Pace
 from refold.temporal.upgrade.sealing import is_fresh, seal, still_waits, taken
@@ -208,6 +208,9 @@ class _Mover:
             return _move(now, Outcome.ALREADY, target, why="no worker has begun it") if first else None
         if target is not None and builds == {target.build}:
             return _move(now, Outcome.ALREADY, target)
+        if target is not None and (pinned := overriding(now)) not in (None, target):
+            options = f"temporal workflow update-options --workflow-id {now.id} --versioning-override-behavior"
+            return _cannot(now, target, Misfit(f"an override pins it to {pinned}", f"`{options} unspecified`"))
         if target is None or not target.deployment:  # else a worker of the old version seals it
             history = await self.checks.history(now)
             if target is None and is_fresh(history):

@@ -8,9 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.deployment.v1 import WorkerDeploymentVersion
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, SetWorkerDeploymentCurrentVersionRequest
+from temporalio.api.workflow.v1 import VersioningOverride, WorkflowExecutionOptions
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    SetWorkerDeploymentCurrentVersionRequest,
+    UpdateWorkflowExecutionOptionsRequest,
+)
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
@@ -154,10 +162,14 @@ async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
         fit = [await begun(engine, skill, said) for skill, said in (("pays", "v tea"), ("passes", "west"))]
         unable = (("pays", "stuck tea"), ("asks_twice", "west"), ("adds_up", "tea"))
         unfit = [await begun(engine, skill, said) for skill, said in unable]
+        kept = await begun(engine, "pays", "kept tea")
+        await pin(client, kept, "shop", "b1")
+        run = await run_of(engine, kept)
         with_nothing_to_do = await outcomes(engine, new_skills, [*fit, *unfit])
         too_early = await moved(engine, new_skills, fit, to="b2")
         await make_current(client, "shop", "b2")
-        first = await moved(engine, new_skills, [*fit, *unfit])
+        first = await moved(engine, new_skills, [*fit, *unfit, kept])
+        still = await run_of(engine, kept)
         for id in (fit[0], unfit[0]):
             await engine.decide(id, approved=True, approver="ada")
         ends = [(await settled(engine, id)).messages[-1].text for id in (fit[0], unfit[0])]
@@ -170,6 +182,9 @@ async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
     assert "the state has a field 'cents' that the code does not know" in first[unfit[2]].why
     assert "write an `upgrade`" in first[unfit[2]].way_out
     assert [first[id].to for id in fit] == ["shop:b2"] * 2
+    assert (first[kept].outcome, first[kept].why) == (Outcome.CANNOT, "an override pins it to shop:b1")
+    assert "--versioning-override-behavior unspecified`" in first[kept].way_out
+    assert still == run
     assert ends == ["paid v tea, with ada's leave", "paid stuck tea, by ada"]
     assert (paid["v tea"], paid["stuck tea"]) == (1, 1)
 
@@ -226,6 +241,22 @@ async def make_current(client: Client, deployment: str, build: str) -> None:
         except RPCError:
             continue
         return
+
+
+async def pin(client: Client, task_id: str, deployment: str, build: str) -> None:
+    """Pin a task to a version, as `temporal workflow update-options` does."""
+    pinned = VersioningOverride.PinnedOverride(
+        behavior=VersioningOverride.PINNED_OVERRIDE_BEHAVIOR_PINNED,
+        version=WorkerDeploymentVersion(deployment_name=deployment, build_id=build),
+    )
+    await client.workflow_service.update_workflow_execution_options(
+        UpdateWorkflowExecutionOptionsRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=task_id),
+            workflow_execution_options=WorkflowExecutionOptions(versioning_override=VersioningOverride(pinned=pinned)),
+            update_mask=FieldMask(paths=["versioning_override"]),
+        )
+    )
 
 
 async def test_an_effect_under_way_is_waited_for(
