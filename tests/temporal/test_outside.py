@@ -166,26 +166,31 @@ async def test_reset_revives_an_ended_task(engine: TemporalEngine, by_signal: bo
     assert (await engine.look(view.task_id)).status is Status.COMPLETED
 
 
-async def test_code_that_does_not_fit_is_named(client: Client, values: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_code_that_does_not_fit_is_named(
+    hasty_client: Client, values: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     A task whose code was changed under it stands still. Who looks at it or answers it is told why, and what to do;
     with the right code it goes on.
     """
-    monkeypatch.setattr("refold.temporal.client.updates.UPDATE_PATIENCE", timedelta(seconds=3))
-    engine, patient = TemporalEngine(client, "changed"), TemporalEngine(client, "changed", patience=PATIENT)
+    monkeypatch.setattr("refold.temporal.client.updates.UPDATE_PATIENCE", timedelta(seconds=1))
+    engine = TemporalEngine(hasty_client, "changed")
+    patient = TemporalEngine(hasty_client, "changed", patience=PATIENT)
     before = RefoldPlugin([changed_before], model="scripted:demo", storage=values)
     after = RefoldPlugin([changed_after], model="scripted:demo", storage=values)
-    async with make_worker(client, before, task_queue="changed"):
+    async with make_worker(hasty_client, before, task_queue="changed"):
         task_id = (await patient.start("changed", Content.from_text("Hello"))).task_id
 
-    async with make_worker(client, after, task_queue="changed"):
+    async with make_worker(hasty_client, after, task_queue="changed"):
         note = (await engine.look(task_id)).note
         with pytest.raises(NoWorker, match=r"`ctx\.patched`"):
             await kinds(engine, task_id)
         with pytest.raises(NoWorker, match=r"cannot take the message: .* from what was recorded .* `ctx.patched`"):
             await engine.send(task_id, Content.from_text("Ada"))
-    async with make_worker(client, before, task_queue="changed"):
-        ended = [entry async for entry in engine.watch(task_id)]
+    async with make_worker(hasty_client, before, task_queue="changed"):
+        while (await engine.look(task_id)).note:  # until its next attempt
+            await a_moment()
+        ended = [entry async for entry in patient.watch(task_id)]
 
     assert "entry 1: messages was recorded by build" in note
     assert [entry.event.kind for entry in ended if isinstance(entry, Entry)][-1] == "user_message"

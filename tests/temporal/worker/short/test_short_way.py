@@ -121,6 +121,12 @@ def site(client: Client, values: Folder, tmp_path: Path, monkeypatch: pytest.Mon
     return Site(client, values, tmp_path, monkeypatch)
 
 
+@pytest.fixture
+def hasty_site(hasty_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """The same, for tasks whose workflow tasks fail: the next worker takes one once the server has given it up."""
+    return Site(hasty_client, site.values, site.folder, monkeypatch)
+
+
 def said(view: TaskView) -> str:
     return view.messages[-1].text if view.messages else ""
 
@@ -390,45 +396,45 @@ async def test_failures_and_retries_are_as_ever(site: Site) -> None:
     assert (await site.kinds(task_id))["ACTIVITY_TASK_SCHEDULED"] == 1
 
 
-async def test_a_worker_with_another_ledger_performs_nothing(site: Site, hasty: None) -> None:
+async def test_a_worker_with_another_ledger_performs_nothing(hasty_site: Site, hasty: None) -> None:
     """
     Its workflow task fails with the reason, and a worker with the right ledger goes on.
     """
-    async with site.worker():
-        task_id = await site.start("glance a", "hold gate", "glance b", skill="plain_errand")
-        await site.until_began("gate")
-        await site.engine.look(task_id)
+    async with hasty_site.worker():
+        task_id = await hasty_site.start("glance a", "hold gate", "glance b", skill="plain_errand")
+        await hasty_site.until_began("gate")
+        await hasty_site.engine.look(task_id)
     gates["gate"] = asyncio.Event()
     gates["gate"].set()
-    async with site.worker(ledger="another.db"):
-        while not (failed := await site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
+    async with hasty_site.worker(ledger="another.db"):
+        while not (failed := await hasty_site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
             await asyncio.sleep(0.05)
         assert "is not the one that the effects of this task are recorded in" in failed[0]
         assert calls["b"] == 0
-    async with site.worker():
-        done = await settled(site.engine, task_id)
+    async with hasty_site.worker():
+        done = await settled(hasty_site.engine, task_id)
 
     assert (said(done), calls["a"], calls["b"]) == ("a open b", 1, 1)
 
 
-async def test_another_ledger_takes_the_place_of_a_lost_one(site: Site, hasty: None) -> None:
+async def test_another_ledger_takes_the_place_of_a_lost_one(hasty_site: Site, hasty: None) -> None:
     """
     Once somebody says so; the task goes on, and performs nothing that history has.
     """
-    async with site.worker():
-        task_id = await site.start("glance a", "hold gate", "glance b", skill="plain_errand")
-        await site.until_began("gate")
-        await site.engine.look(task_id)
-    lost = await asyncio.to_thread(store_of(str(site.folder / "receipts.db")).identity)
+    async with hasty_site.worker():
+        task_id = await hasty_site.start("glance a", "hold gate", "glance b", skill="plain_errand")
+        await hasty_site.until_began("gate")
+        await hasty_site.engine.look(task_id)
+    lost = await asyncio.to_thread(store_of(str(hasty_site.folder / "receipts.db")).identity)
     gates["gate"] = asyncio.Event()
     gates["gate"].set()
-    async with site.worker(ledger="another.db"):
-        while not (failed := await site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
+    async with hasty_site.worker(ledger="another.db"):
+        while not (failed := await hasty_site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
             await asyncio.sleep(0.05)
         assert f"`refold ledger adopt {lost}`" in failed[0]
-    await asyncio.to_thread(store_of(str(site.folder / "another.db")).adopt, lost)
-    async with site.worker(ledger="another.db"):
-        done = await settled(site.engine, task_id)
+    await asyncio.to_thread(store_of(str(hasty_site.folder / "another.db")).adopt, lost)
+    async with hasty_site.worker(ledger="another.db"):
+        done = await settled(hasty_site.engine, task_id)
 
     assert (said(done), calls["a"], calls["b"]) == ("a open b", 1, 1)
 
