@@ -29,6 +29,7 @@ from tests.waiting import a_moment
 T = TypeVar("T")
 
 HELLO = Content.from_text("hello")
+SOON = timedelta(milliseconds=400)
 
 
 async def collected(items: AsyncIterator[T]) -> list[T]:
@@ -51,7 +52,8 @@ async def waiting(engine: TemporalEngine) -> str:
 
 
 @pytest.fixture
-async def tasks(engine: TemporalEngine, client: Client) -> AsyncIterator[Tasks]:
+async def tasks(engine: TemporalEngine, client: Client, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tasks]:
+    monkeypatch.setattr("refold.temporal.client.updates.UPDATE_PATIENCE", SOON)  # of the one that stands still
     waits, canceled, terminated = [await waiting(engine) for _ in range(3)]
     await engine.cancel(canceled)
     await client.get_workflow_handle(terminated).terminate()
@@ -62,12 +64,17 @@ async def tasks(engine: TemporalEngine, client: Client) -> AsyncIterator[Tasks]:
     await stands.terminate()
 
 
+def impatient(engine: TemporalEngine) -> TemporalEngine:
+    """For a task that stands still: no worker answers for it, however long one waits."""
+    return TemporalEngine(engine.client, engine.connection.task_queue, patience=SOON)
+
+
 READS: dict[str, Callable[[TemporalEngine, Tasks], Awaitable[Any]]] = {
     "look": lambda engine, tasks: engine.look(tasks.waits),
     "look at one that was canceled": lambda engine, tasks: engine.look(tasks.canceled),
     "look at one that was terminated": lambda engine, tasks: engine.look(tasks.terminated),
-    "look at one that stands still": lambda engine, tasks: engine.look(tasks.stands),
-    "send to one that stands still": lambda engine, tasks: engine.send(tasks.stands, HELLO),
+    "look at one that stands still": lambda engine, tasks: impatient(engine).look(tasks.stands),
+    "send to one that stands still": lambda engine, tasks: impatient(engine).send(tasks.stands, HELLO),
     "record": lambda engine, tasks: engine.record(tasks.waits),
     "record of one that was canceled": lambda engine, tasks: engine.record(tasks.canceled),
     "record of one that was terminated": lambda engine, tasks: engine.record(tasks.terminated),

@@ -38,6 +38,9 @@ from tests.temporal.upgrade.sealed_skills import TOOLS, doors, paid, reached
 from tests.temporal.upgrade.test_seal import begun, run_of
 from tests.waiting import a_moment
 
+SOON = timedelta(seconds=1)
+"""How long is waited for what no worker answers."""
+
 
 @pytest.fixture(autouse=True)
 def values_of_replays(monkeypatch: pytest.MonkeyPatch, values: Folder) -> None:
@@ -379,11 +382,12 @@ async def test_code_that_changed_a_step_under_a_sealed_task_loses_nothing(
 
 
 async def test_a_sealed_task_is_shown_as_it_was_though_its_code_cannot_take_a_message(
-    client: Client, values: Folder
+    client: Client, values: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     A message that comes where a step was changed under a sealed task is not taken: the task has not failed.
     """
+    monkeypatch.setattr("refold.temporal.client.updates.UPDATE_PATIENCE", SOON)
     engine = TemporalEngine(client, "too_early")
     async with worker(client, values, sealed_skills, "too_early", "b1"):
         task_id = await begun(engine, "asks_twice", "north")
@@ -411,7 +415,7 @@ async def test_a_task_whose_version_is_gone_says_so(
     async with worker(client, values, sealed_skills, "gone", "b1", "gone"):
         await make_current(client, "gone", "b1")
         task_id = await begun(engine, "pays", "gone tea")
-    engine = TemporalEngine(client, "gone")
+    engine = TemporalEngine(client, "gone", patience=SOON)
     async with worker(client, values, sealed_skills, "gone", "b2", "gone"):
         await make_current(client, "gone", "b2")
         view = await engine.look(task_id)
