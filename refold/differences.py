@@ -24,7 +24,7 @@ NOTHING: Final = _Nothing()
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FieldDifference:
     """A field in which two values differ.
 
     Attributes:
@@ -37,18 +37,18 @@ class Difference:
     was: Any
     now: Any
 
-    def below(self, path: str) -> Difference:
+    def below(self, path: str) -> FieldDifference:
         """The same difference, as one of a field."""
         between = "" if not self.path or self.path.startswith("[") else "."
-        return Difference(f"{path}{between}{self.path}" if path else self.path, self.was, self.now)
+        return FieldDifference(f"{path}{between}{self.path}" if path else self.path, self.was, self.now)
 
 
-def first_difference(was: Any, now: Any) -> Difference | None:
+def first_difference(was: Any, now: Any) -> FieldDifference | None:
     """The first of `differences`; None if there is none."""
     return next(differences(was, now), None)
 
 
-def differences(was: Any, now: Any, path: str = "") -> Iterator[Difference]:
+def differences(was: Any, now: Any, path: str = "") -> Iterator[FieldDifference]:
     """The differences of JSON data, deepest field first, fields in the order of the first value.
 
     Values of other types differ, as 0 and False, and 1 and 1.0 do.
@@ -68,7 +68,7 @@ def differences(was: Any, now: Any, path: str = "") -> Iterator[Difference]:
                 yield from differences(one, other, f"{path}[{number}]")
         case _:
             if type(was) is not type(now) or was != now:
-                yield Difference(path, was, now)
+                yield FieldDifference(path, was, now)
 
 
 def both(was: Any, now: Any, chars: int = SHOWN_CHARS) -> tuple[str, str]:

@@ -56,7 +56,7 @@ class StateTransition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredTask:
     """A task as the store holds it.
 
     Attributes:
@@ -83,11 +83,11 @@ class StatePersistence(Protocol):
         """The current time; aware."""
         ...
 
-    def load(self, task_id: str) -> Stored | None:
+    def load(self, task_id: str) -> StoredTask | None:
         """The task as last saved; None if it was never saved."""
         ...
 
-    def save(self, stored: Stored, transition: StateTransition | None) -> None:
+    def save(self, stored: StoredTask, transition: StateTransition | None) -> None:
         """Save the task and the move that led there (None: a change without a move), both or neither.
 
         Raises:
@@ -110,7 +110,7 @@ class InMemoryPersistence:
     def __init__(self, clock: Callable[[], datetime] | None = None) -> None:
         self._clock = clock
         self._ticks = 0
-        self._tasks: dict[str, Stored] = {}
+        self._tasks: dict[str, StoredTask] = {}
         self._rows: list[StateTransition] = []
 
     def now(self) -> datetime:
@@ -120,11 +120,11 @@ class InMemoryPersistence:
         self._ticks += 1
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self._ticks)
 
-    def load(self, task_id: str) -> Stored | None:
+    def load(self, task_id: str) -> StoredTask | None:
         """See `StatePersistence.load`."""
         return self._tasks.get(task_id)
 
-    def save(self, stored: Stored, transition: StateTransition | None) -> None:
+    def save(self, stored: StoredTask, transition: StateTransition | None) -> None:
         """See `StatePersistence.save`."""
         before = self._tasks.get(stored.task_id)
         refuse_stale(stored, 0 if before is None else before.version)
@@ -137,7 +137,7 @@ class InMemoryPersistence:
         return [row for row in self._rows if row.task_id == task_id]
 
 
-def refuse_stale(stored: Stored, version: int) -> None:
+def refuse_stale(stored: StoredTask, version: int) -> None:
     """Refuse to overwrite a newer version; every store calls this before it saves a task.
 
     Args:
@@ -364,7 +364,7 @@ class TaskLifecycle:
         history = list(self._store.history(self.task_id))
         _log.debug("Task %s: loaded %s", self.task_id, stored)
         self._history = history
-        self._now = stored or Stored(
+        self._now = stored or StoredTask(
             task_id=self.task_id,
             state=TaskState.PLANNED,
             retry_count=0,
@@ -373,7 +373,7 @@ class TaskLifecycle:
             updated_at=self._store.now(),
         )
 
-    def _commit(self, after: Stored, move: StateTransition | None) -> None:
+    def _commit(self, after: StoredTask, move: StateTransition | None) -> None:
         at = self._store.now() if move is None else move.timestamp
         after = replace(after, version=self._now.version + 1, updated_at=at)
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from refold.core.lifecycle import TaskEvent, TaskState
 from refold.sql.sqlite import write_ahead
-from refold.task_lifecycle import StateTransition, Stored, refuse_stale
+from refold.task_lifecycle import StateTransition, StoredTask, refuse_stale
 
 BUSY_S = 5.0
 """How long a write waits for another process's write, in seconds."""
@@ -59,7 +59,7 @@ class SqlitePersistence:
         """See `StatePersistence.now`."""
         return self._clock()
 
-    def load(self, task_id: str) -> Stored | None:
+    def load(self, task_id: str) -> StoredTask | None:
         """See `StatePersistence.load`.
 
         Raises:
@@ -71,7 +71,7 @@ class SqlitePersistence:
         if found is None:
             return None
         state, retries, checkpoint, version, at = found
-        return Stored(
+        return StoredTask(
             task_id=task_id,
             state=TaskState(state),
             retry_count=retries,
@@ -80,7 +80,7 @@ class SqlitePersistence:
             updated_at=datetime.fromisoformat(at),
         )
 
-    def save(self, stored: Stored, transition: StateTransition | None) -> None:
+    def save(self, stored: StoredTask, transition: StateTransition | None) -> None:
         """See `StatePersistence.save`.
 
         Raises:

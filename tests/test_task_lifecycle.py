@@ -18,7 +18,7 @@ from refold.task_lifecycle import (
     InMemoryPersistence,
     StatePersistence,
     StateTransition,
-    Stored,
+    StoredTask,
     TaskLifecycle,
     TookPlace,
 )
@@ -121,7 +121,7 @@ def test_the_table_is_the_law_here_too(state: TaskState, event: TaskEvent, clock
     Of 84 pairs fourteen move the task; what is refused changes nothing, the count of retries included.
     """
     store = InMemoryPersistence(clock)
-    stored = Stored(task_id="t", state=state, retry_count=1, checkpoint={}, version=1, updated_at=clock())
+    stored = StoredTask(task_id="t", state=state, retry_count=1, checkpoint={}, version=1, updated_at=clock())
     store.save(stored, None)
     task = TaskLifecycle("t", store)
 
@@ -173,7 +173,7 @@ def test_the_history_is_a_copy(store: StatePersistence) -> None:
 class Full(InMemoryPersistence):
     """A store whose disk is full."""
 
-    def save(self, stored: Stored, transition: StateTransition | None) -> None:
+    def save(self, stored: StoredTask, transition: StateTransition | None) -> None:
         raise OSError("no space left on device")
 
 

@@ -33,7 +33,7 @@ from refold.a2a.tasks.push import NoPush, Push
 from refold.a2a.tasks.reading import Reader
 from refold.a2a.tasks.routing import Router, Routing, SkillRouter
 from refold.a2a.tasks.sending import Sender
-from refold.callbacks.address import Settings as CallbackSettings
+from refold.callbacks.address import CallbackSettings
 from refold.callbacks.address import settings as callback_settings
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill, skill_id

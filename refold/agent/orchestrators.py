@@ -67,10 +67,10 @@ class Orchestrator(ABC):
             tool: The step that makes one call.
             wrap: Puts middleware around the step, and around nested orchestrators.
         """
-        return wrap(_Over(self, tool))
+        return wrap(_ToolsStep(self, tool))
 
 
-class _Over(Step[ToolsTurn, Results]):
+class _ToolsStep(Step[ToolsTurn, Results]):
     kind: ClassVar[str] = "tools"
 
     def __init__(self, orchestrator: Orchestrator, tool: ToolStepLike) -> None:

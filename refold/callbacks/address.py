@@ -64,7 +64,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CallbackSettings:
     """How addresses are made and read.
 
     Attributes:
@@ -103,7 +103,7 @@ class Settings:
         return Address(task_id=task_id, command=command, until=datetime.fromtimestamp(until, UTC), slot=_slot(token))
 
 
-def settings(environment: Mapping[str, str] = os.environ) -> Settings:
+def settings(environment: Mapping[str, str] = os.environ) -> CallbackSettings:
     """The settings of this process; empty where they are not set.
 
     Raises:
@@ -117,7 +117,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     if short := [key for key in found if len(key) < SHORTEST_KEY]:
         problem = f"a key has {SHORTEST_KEY} characters at least, and one has {len(short[0])}"
         raise DefinitionError(KEY, [problem], what="setting")
-    return Settings(url=url, keys=found)
+    return CallbackSettings(url=url, keys=found)
 
 
 def _can_be_called(url: str) -> bool:
@@ -129,7 +129,7 @@ def _can_be_called(url: str) -> bool:
     return parsed.scheme in ("http", "https") and bool(parsed.hostname) and not (parsed.query or parsed.fragment)
 
 
-def missing(known: Settings) -> str:
+def missing(known: CallbackSettings) -> str:
     """Which settings a worker lacks to make addresses, and what they are; empty if none."""
     lacks = {
         URL: ("" if known.url else "the address at which others reach the gateway, such as https://agents.example"),

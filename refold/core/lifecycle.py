@@ -69,7 +69,7 @@ TRANSITION_TABLE = MappingProxyType(
 TERMINAL = frozenset({TaskState.DONE, TaskState.FAILED})
 
 
-class Move(Value):
+class LifecycleMove(Value):
     """One move of the lifecycle, as the journal records it."""
 
     event: TaskEvent

@@ -20,14 +20,14 @@ from refold.core.gates import DecisionMade
 from refold.core.values import REFUSAL_CHARS, shortened
 
 
-class Refused(NamedTuple):
+class RefusedEvents(NamedTuple):
     """The first of the events that the task cannot take, and why it takes none."""
 
     event: Event
     why: str
 
 
-def refused(skill: Skill, snapshot: Snapshot, events: Sequence[Event], at: datetime) -> Refused | None:
+def refused(skill: Skill, snapshot: Snapshot, events: Sequence[Event], at: datetime) -> RefusedEvents | None:
     """Why a task cannot take all of these events, in this order and with nothing in between; None if it can.
 
     Args:
@@ -44,7 +44,7 @@ def refused(skill: Skill, snapshot: Snapshot, events: Sequence[Event], at: datet
                 named = f"{_slot(snapshot, event.gate)!r} ({event.gate})".removeprefix("'' ")
                 why = f"none of the {len(events)} decisions was taken, since the one at {named} cannot be: {why}"
         if why:
-            return Refused(event, shortened(why, REFUSAL_CHARS))
+            return RefusedEvents(event, shortened(why, REFUSAL_CHARS))
     return None
 
 

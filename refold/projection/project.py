@@ -29,7 +29,7 @@ import structlog
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.engine import EngineError, Listed, NoWorker, Place, TaskFilter, TaskNotFound
-from refold.projection.rows import TaskRow, Transition
+from refold.projection.rows import TaskRow, TransitionRow
 from refold.projection.tables import Emptied, Projection, ProjectionUnavailable
 
 log = structlog.get_logger(__name__)
@@ -52,7 +52,7 @@ LATE_S = 60.0
 ALL_S = 600.0
 """The pause between two looks at the whole index, in seconds."""
 
-Hook = Callable[[Transition], Awaitable[None] | None]
+Hook = Callable[[TransitionRow], Awaitable[None] | None]
 """Told of each transition at least once, a task's in order; an exception has it told again later."""
 
 
@@ -239,7 +239,7 @@ class Projector:
                 done.transitions += await self._tell_task(mine)
                 after = mine[0].task_id
 
-    async def _tell_task(self, transitions: Sequence[Transition]) -> int:
+    async def _tell_task(self, transitions: Sequence[TransitionRow]) -> int:
         told = 0
         for one in transitions:
             for hook in self._hooks:

@@ -21,7 +21,7 @@ CANCELED = "canceled"
 """The event of a transition that no table of the lifecycle has: a cancellation ends a task from any state."""
 
 
-class Transition(Value):
+class TransitionRow(Value):
     """One change of a task's lifecycle. It contains no texts: messages, and why a task failed, are in the journal.
 
     Attributes:
@@ -112,9 +112,9 @@ def checkpoint(task_id: str, skill: str, entries: Iterable[Entry]) -> dict[str, 
     }  # fmt: skip
 
 
-def after(row: TaskRow, entries: Iterable[Entry]) -> tuple[TaskRow, list[Transition]]:
+def after(row: TaskRow, entries: Iterable[Entry]) -> tuple[TaskRow, list[TransitionRow]]:
     """The row and the new transitions after more entries; entries that are in the row already are skipped."""
-    made: list[Transition] = []
+    made: list[TransitionRow] = []
     for entry in entries:
         if entry.seq > row.seq:
             new = _transitions(row, entry)
@@ -123,7 +123,7 @@ def after(row: TaskRow, entries: Iterable[Entry]) -> tuple[TaskRow, list[Transit
     return row, made
 
 
-def _transitions(row: TaskRow, entry: Entry) -> list[Transition]:
+def _transitions(row: TaskRow, entry: Entry) -> list[TransitionRow]:
     if entry.refused:
         return []
     moves = [(move.from_state, move.to_state, move.event.value) for move in entry.moves]
@@ -134,7 +134,7 @@ def _transitions(row: TaskRow, entry: Entry) -> list[Transition]:
         (name for key in ("approver", "sender", "by") if isinstance(name := getattr(event, key, None), str)), ""
     )
     return [
-        Transition(
+        TransitionRow(
             task_id=row.task_id, number=row.number + place, seq=entry.seq, skill=row.skill,
             from_state=source, to_state=target, event=name, at=entry.at.astimezone(UTC),
             cause=event.kind, by=said,
@@ -143,7 +143,7 @@ def _transitions(row: TaskRow, entry: Entry) -> list[Transition]:
     ]  # fmt: skip
 
 
-def _with(row: TaskRow, entry: Entry, made: list[Transition]) -> TaskRow:
+def _with(row: TaskRow, entry: Entry, made: list[TransitionRow]) -> TaskRow:
     if entry.refused:
         return replace(row, seq=entry.seq, updated_at=entry.at.astimezone(UTC))
     effects = dict(row.effects)

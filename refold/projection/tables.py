@@ -42,7 +42,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from refold.core.errors import DefinitionError, RefoldError
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TaskState
-from refold.projection.rows import TaskRow, Transition, after
+from refold.projection.rows import TaskRow, TransitionRow, after
 from refold.sql import postgres
 from refold.sql.sqlite import write_ahead
 
@@ -168,7 +168,7 @@ class Projection:
         """
         return self._within(lambda connection: _row(connection, task_id, ""))
 
-    def untold(self, after: str = "", tasks: int = 100) -> list[list[Transition]]:
+    def untold(self, after: str = "", tasks: int = 100) -> list[list[TransitionRow]]:
         """Transitions that hooks have not received, in order for each task: one page of tasks, by id.
 
         Args:
@@ -187,7 +187,7 @@ class Projection:
             .limit(tasks)
         )
 
-        def read(connection: Connection) -> list[list[Transition]]:
+        def read(connection: Connection) -> list[list[TransitionRow]]:
             found = []
             for row in connection.execute(behind).all():
                 mine = select(TRANSITIONS).where(TRANSITIONS.c.task_id == row.task_id)
@@ -198,7 +198,7 @@ class Projection:
 
         return self._within(read)
 
-    def told(self, transition: Transition) -> None:
+    def told(self, transition: TransitionRow) -> None:
         """Record that hooks have received a transition, and all before it.
 
         Raises:
@@ -370,7 +370,7 @@ def _row(connection: Connection, task_id: str, skill: str) -> TaskRow:
     )
 
 
-def _values(one: Transition) -> dict[str, Any]:
+def _values(one: TransitionRow) -> dict[str, Any]:
     return {
         "id": one.id,
         "task_id": one.task_id,
@@ -382,9 +382,9 @@ def _values(one: Transition) -> dict[str, Any]:
     }
 
 
-def _transition(row: Any) -> Transition:
+def _transition(row: Any) -> TransitionRow:
     known = json.loads(row.metadata)
-    return Transition(
+    return TransitionRow(
         task_id=row.task_id,
         from_state=TaskState(row.from_state),
         to_state=TaskState(row.to_state),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from refold.temporal.serverless.drain import Drained
     from refold.temporal.traced import tracer_of
     from refold.temporal.upgrade.replay_check import silence_core
-    from refold.temporal.upgrade.upgrade import Move, Outcome, upgrade_tasks
+    from refold.temporal.upgrade.upgrade import Outcome, TaskUpgrade, upgrade_tasks
     from refold.temporal.webhooks.webhooks import TemporalWebhooks
     from refold.temporal.worker.logs import log_to_stderr
     from refold.temporal.worker.plugin import RefoldPlugin
@@ -38,7 +38,7 @@ _HOMES = {
     "Choice": "replay.sources",
     "DevServerError": "dev",
     "Drained": "serverless.drain",
-    "Move": "upgrade.upgrade",
+    "TaskUpgrade": "upgrade.upgrade",
     "OpenTasks": "seen.open_tasks",
     "Outcome": "upgrade.upgrade",
     "Overlap": "schedules.timing",
@@ -75,7 +75,6 @@ __all__ = [
     "Choice",
     "DevServerError",
     "Drained",
-    "Move",
     "OpenTasks",
     "Outcome",
     "Overlap",
@@ -88,6 +87,7 @@ __all__ = [
     "ScheduleNotFound",
     "ScheduleView",
     "Schedules",
+    "TaskUpgrade",
     "TemporalEngine",
     "TemporalWebhooks",
     "Timing",

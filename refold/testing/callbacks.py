@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from refold.callbacks.address import Settings
+from refold.callbacks.address import CallbackSettings
 from refold.core.commands import CALLBACK, CallActivity, Callback, Command
 from refold.core.retry_policy import Failure
 from refold.testing.answers import permanent
 
-SETTINGS = Settings(url="http://127.0.0.1:9000", keys=("the key of refold.testing",))
+SETTINGS = CallbackSettings(url="http://127.0.0.1:9000", keys=("the key of refold.testing",))
 """With it, a gateway of a test reads the addresses that a `FakeEngine` makes: `a2a_app(…, callbacks=SETTINGS)`."""
 
 

@@ -60,7 +60,7 @@ LOOK_S = 0.1
 """How often a sweep asks whether a failed task is over, in seconds."""
 
 
-class Running(Protocol):
+class WorkerProcess(Protocol):
     """What a sweep needs of a worker's process; `asyncio.subprocess.Process` is one."""
 
     @property
@@ -74,7 +74,7 @@ class Running(Protocol):
     async def wait(self) -> int: ...
 
 
-Start = Callable[[Sequence[str], Mapping[str, str]], Awaitable[Running]]
+Start = Callable[[Sequence[str], Mapping[str, str]], Awaitable[WorkerProcess]]
 """Starts a worker's process: with its command, and its whole environment."""
 
 Script = Callable[[Engine, TaskView], Awaitable[None]]
@@ -159,7 +159,7 @@ async def _nobody(engine: Engine, view: TaskView) -> None:
     raise AssertionError(f"task {view.task_id!r} waits for {[wait.slot for wait in view.waiting_for]}: give a script")
 
 
-async def _start(command: Sequence[str], env: Mapping[str, str]) -> Running:
+async def _start(command: Sequence[str], env: Mapping[str, str]) -> WorkerProcess:
     return await asyncio.create_subprocess_exec(
         *command, env=env, stdout=asyncio.subprocess.PIPE, start_new_session=True
     )
@@ -284,7 +284,7 @@ class _Crew:
 
     def __init__(self, command: list[str], env: Mapping[str, str], start: Start) -> None:
         self._command, self._env, self._start = command, env, start
-        self._process: Running | None = None
+        self._process: WorkerProcess | None = None
         self._reading: asyncio.Task[bytes] | None = None
 
     async def __aenter__(self) -> _Crew:

@@ -57,8 +57,8 @@ from refold.testing.turns import (
     Fails,
     Fires,
     Passes,
-    Refused,
-    Reply,
+    Refuses,
+    Replies,
     Resolves,
     Turn,
     User,
@@ -230,7 +230,7 @@ class _Player:
             if not self.go_on(ring=True):
                 raise ScriptError(f"{name}: {self.why_not(turn)}{self.story()}")
         match turn:
-            case Reply(id=id, value=value):
+            case Replies(id=id, value=value):
                 waiting = self.perform(id)
                 value = value(waiting.command) if callable(value) and not isinstance(value, type) else value
                 self.feed(outcome(waiting.command, waiting.invocation_id, value), name)
@@ -243,7 +243,7 @@ class _Player:
                 self.pass_time(seconds)
             case User() | Cancels() | Decides() | Resolves():
                 self.feed(self.sent(turn), name)
-            case Refused():
+            case Refuses():
                 self.refuse(turn, name)
             case event:
                 self.feed(event, name)
@@ -264,7 +264,7 @@ class _Player:
         match turn:
             case User():
                 return self.task.lifecycle is TaskState.PLANNED or bool(self.task.open_waits)
-            case Reply(id=id) | Fails(id=id):
+            case Replies(id=id) | Fails(id=id):
                 return self.out(id) is not None or bool(self.backoffs(id))
             case Fires(id=id):
                 return bool(self.alarms(id))
@@ -277,9 +277,9 @@ class _Player:
 
     def why_not(self, turn: Turn | Event) -> str:
         match turn:
-            case Reply(id=id) | Fails(id=id) if self.alarms(id):
+            case Replies(id=id) | Fails(id=id) if self.alarms(id):
                 return f"{id!r} is a timer; write fires({id!r})"
-            case Reply(id=id) | Fails(id=id) if any(one.command.id == id for one in self.task.pending.values()):
+            case Replies(id=id) | Fails(id=id) if any(one.command.id == id for one in self.task.pending.values()):
                 return f"{id!r} is asked for, but is not out; {self.awaited()}"
             case User():
                 return f"the task waits for no message; {self.awaited()}"
@@ -289,7 +289,7 @@ class _Player:
                 return f"no gate {slot!r} is open; {self.awaited()}"
             case Resolves():
                 return f"nothing is blocked; {self.awaited()}"
-            case Reply(id=id) | Fails(id=id):
+            case Replies(id=id) | Fails(id=id):
                 return f"{id!r} was not asked for, or is answered; {self.awaited()}"
             case _:
                 return self.awaited()
@@ -401,7 +401,7 @@ class _Player:
             self.ring(alarms[0])
         self.now = until
 
-    def refuse(self, turn: Refused, name: str) -> None:
+    def refuse(self, turn: Refuses, name: str) -> None:
         entry = self.advance(self.sent(turn.turn))
         if not entry.refused:
             raise ScriptError(f"{name}: it was taken{self.story()}")

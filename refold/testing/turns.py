@@ -29,7 +29,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Replies:
     """A command's result; see `reply`."""
 
     id: str
@@ -112,7 +112,7 @@ class Resolves:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refuses:
     """A turn that the task refuses; see `refused`."""
 
     turn: User | Cancels | Decides | Resolves
@@ -122,7 +122,7 @@ class Refused:
         return f"refused({self.turn})"
 
 
-Turn = User | Reply | Fails | Fires | Passes | Cancels | Decides | Resolves | Refused
+Turn = User | Replies | Fails | Fires | Passes | Cancels | Decides | Resolves | Refuses
 
 
 def user(said: str | Content | Any, *, slot: str | None = None, delivery_id: str | None = None) -> User:
@@ -136,7 +136,7 @@ def user(said: str | Content | Any, *, slot: str | None = None, delivery_id: str
     return User(content=content_of(said), slot=slot, delivery_id=delivery_id)
 
 
-def reply(id: str, value: Any = None) -> Reply:
+def reply(id: str, value: Any = None) -> Replies:
     """The command with this id gets a result.
 
     A command in backoff is retried first: the clock advances to that moment.
@@ -145,7 +145,7 @@ def reply(id: str, value: Any = None) -> Reply:
         id: The author's id of the command.
         value: The result; or a function that gets the command and returns the result.
     """
-    return Reply(id=id, value=value)
+    return Replies(id=id, value=value)
 
 
 def fails(id: str, failure: str | Failure | Exception = "it failed") -> Fails:
@@ -224,14 +224,14 @@ def resolve(
     return Resolves(id=id, retry=retry, outcome=data, by=by, comment=comment)
 
 
-def refused(turn: str | User | Cancels | Decides | Resolves, *, because: str = "") -> Refused:
+def refused(turn: str | User | Cancels | Decides | Resolves, *, because: str = "") -> Refuses:
     """The task refuses this turn; the script continues as if it had not been sent.
 
     Args:
         turn: What is sent.
         because: A part of the reason that the task gives.
     """
-    return Refused(turn=user(turn) if isinstance(turn, str) else turn, because=because)
+    return Refuses(turn=user(turn) if isinstance(turn, str) else turn, because=because)
 
 
 def content_of(said: str | Content | Any) -> Content:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from refold.callbacks.address import PATH, Address, Forged, Settings
+from refold.callbacks.address import PATH, Address, CallbackSettings, Forged
 from refold.core.chat import text_hash
 from refold.core.commands import CALLBACK
 from refold.core.content import Content
@@ -39,7 +39,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def callback_routes(engine: Engine, settings: Settings, now: Callable[[], datetime] = _now) -> list[Route]:
+def callback_routes(engine: Engine, settings: CallbackSettings, now: Callable[[], datetime] = _now) -> list[Route]:
     """The route.
 
     Answers 200 once the task has taken the call; 400 for a body that is no JSON; 404 for an address that nobody here

@@ -16,13 +16,12 @@ from typing import Any
 
 import pytest
 
-from refold import Content, Ctx, TaskState, flow_skill, step
-from refold import Transition as Step
+from refold import Content, Ctx, TaskState, Transition, flow_skill, step
 from refold.core.errors import DefinitionError, InputRejected, RefoldError
 from refold.core.events import DependencyResolved
 from refold.core.fold.journal import Entry
 from refold.engine import Listed, NoWorker, Place, TaskFilter, TaskNotFound
-from refold.projection import Projection, ProjectionUnavailable, Projector, Transition
+from refold.projection import Projection, ProjectionUnavailable, Projector, TransitionRow
 from refold.projection.project import ALL_S, LATE_S, QUIET_S
 from refold.projection.tables import Emptied
 from refold.testing import FakeEngine, transient
@@ -35,7 +34,7 @@ class Errand:
     """Asks a person, then calls a tool."""
 
     @step(start=True)
-    async def begin(self, ctx: Ctx, content: Content) -> Step:
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
         """Ask, and call."""
         await ctx.ask("sure", "Sure?")
         return ctx.complete(await ctx.tool("fetch"))
@@ -446,7 +445,7 @@ def test_hooks_hear_of_each_transition_in_order(file: Path) -> None:
     heard: list[tuple[str, int]] = []
     troubled = {("t1", 2): 2}
 
-    async def hook(one: Transition) -> None:
+    async def hook(one: TransitionRow) -> None:
         if troubled.get((one.task_id, one.number), 0):
             troubled[one.task_id, one.number] -= 1
             raise RuntimeError("no network")
@@ -470,7 +469,7 @@ def test_hooks_that_fail_for_many_tasks_hold_up_no_other(file: Path) -> None:
     engine = engine_with(*(f"bad{number:03d}" for number in range(230)), "zz-good")
     heard = []
 
-    def hook(one: Transition) -> None:
+    def hook(one: TransitionRow) -> None:
         if one.task_id.startswith("bad"):
             raise RuntimeError("never")
         heard.append((one.task_id, one.number))
@@ -495,7 +494,7 @@ def test_a_sender_may_have_any_characters(file: Path, sender: str, told: str) ->
     """
     engine = engine_with("t1", "t2")
     asyncio.run(engine.send("t1", Content.from_text("yes"), sender=sender))
-    heard: list[Transition] = []
+    heard: list[TransitionRow] = []
     asyncio.run(Projector(engine, Projection(str(file)), [heard.append]).once())
 
     assert [one.by for one in heard if one.by] == [told]
@@ -539,7 +538,7 @@ def test_a_rebuilt_table_tells_nobody_twice(file: Path) -> None:
     What hooks have heard of stays told.
     """
     engine = engine_with("t1")
-    heard: list[Transition] = []
+    heard: list[TransitionRow] = []
     projection = Projection(str(file))
     asyncio.run(Projector(engine, projection, [heard.append]).once())
     projection.clear()
@@ -553,7 +552,7 @@ def test_transitions_that_are_gone_meanwhile_are_told_later(file: Path) -> None:
     PostgreSQL shows a reader of two tables the second one as it is by then: emptied by another process, for example.
     """
     engine = engine_with("t1")
-    heard: list[Transition] = []
+    heard: list[TransitionRow] = []
     projection = Projection(str(file))
     asyncio.run(Projector(engine, projection).once())
     with closing(sqlite3.connect(file)) as db, db:

@@ -29,7 +29,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import wanted
 from refold.core.lineage.upgrade import upgraded
 from refold.core.values import shortened
-from refold.differences import Difference, first_difference, shown
+from refold.differences import FieldDifference, first_difference, shown
 from refold.engine.view import view_of
 from refold.lineage.fork import fork
 from refold.lineage.recover import recover
@@ -219,7 +219,7 @@ def _where(was: str, is_now: str) -> str:
     if found is None:
         at = next(n for n, (one, other) in enumerate(zip_longest(was, is_now)) if one != other)
         one, other = was[max(0, at - 60) : at + 60], is_now[max(0, at - 60) : at + 60]
-        found = Difference("equal as data, not as text", one, other)
+        found = FieldDifference("equal as data, not as text", one, other)
     return f"field {found.path}\n  recorded: {_short(found.was)}\n  now:      {_short(found.now)}"
 
 

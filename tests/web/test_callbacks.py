@@ -83,7 +83,9 @@ async def test_nobody_else_can_answer(engine: FakeEngine, http: httpx2.AsyncClie
     """
     url = handed["c1"]
     said, _, signature = address.token_of(url).partition(".")
-    other = address.Settings(url=SETTINGS.url, keys=("another key altogether",)).make("c1", "c1/1.1", datetime.now(UTC))
+    other = address.CallbackSettings(url=SETTINGS.url, keys=("another key altogether",)).make(
+        "c1", "c1/1.1", datetime.now(UTC)
+    )
     longer = said[:-1] + chr(ord(said[-1]) + 1)
     for forged in (
         f"{said}.{signature[:-2]}xx",
@@ -222,11 +224,11 @@ async def test_a_replaced_key_leaves_addresses_valid(engine: FakeEngine) -> None
     new, old = "a new key of the tests", SETTINGS.keys[0]
     token = address.token_of(handed["c1"])
 
-    assert address.Settings(keys=(new, old)).read(token).task_id == "c1"
+    assert address.CallbackSettings(keys=(new, old)).read(token).task_id == "c1"
     with pytest.raises(Forged):
-        address.Settings(keys=(new,)).read(token)
+        address.CallbackSettings(keys=(new,)).read(token)
     with pytest.raises(Forged):
-        address.Settings().read(token)
+        address.CallbackSettings().read(token)
 
 
 def test_a_reducer_waits_as_steps_do() -> None:

@@ -17,7 +17,7 @@ from refold.a2a.security.api_keys import SHORTEST, ApiKeys, api_keys
 from refold.a2a.security.host_and_origin import as_host, as_origin
 from refold.a2a.security.key_set import KeySet
 from refold.a2a.security.rate import counting
-from refold.a2a.security.tokens import ALGORITHMS, Keys, StaticKeys, Tokens
+from refold.a2a.security.tokens import ALGORITHMS, Keys, StaticKeys, TokenRules
 from refold.engine import EngineError
 from refold.web.hosts import is_loopback
 
@@ -61,7 +61,7 @@ class Security:
     """
 
     keys: ApiKeys | None = None
-    tokens: Tokens | None = None
+    tokens: TokenRules | None = None
     anonymous: Anonymous | None = "loopback"
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ def _api_keys(env: _Env) -> ApiKeys | None:
     return ApiKeys({**written.callers, **filed.callers})
 
 
-def _tokens(env: _Env) -> Tokens | None:
+def _tokens(env: _Env) -> TokenRules | None:
     env.one_of("JWT_JWKS_URL", "JWT_KEY", "JWT_KEY_FILE")
     keys: Keys | None = (
         env.read("JWT_JWKS_URL", KeySet) or env.read("JWT_KEY", static_key) or env.file("JWT_KEY_FILE", static_key)
@@ -207,7 +207,7 @@ def _tokens(env: _Env) -> Tokens | None:
     if unknown := set(algorithms) - known:
         said = f"names {', '.join(sorted(unknown))}; those that count: {', '.join(sorted(known))}"
         raise SettingsError(f"{env.prefix}JWT_ALGORITHMS {said}")
-    return Tokens(
+    return TokenRules(
         keys=keys,
         issuer=issuer,
         audience=audience,

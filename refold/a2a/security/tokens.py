@@ -70,7 +70,7 @@ class _Registry(jws.JWSRegistry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
+class TokenRules:
     """Which tokens are valid.
 
     Attributes:

@@ -13,15 +13,14 @@ from refold.core.commands import AskApproval
 from refold.core.content import Content
 from refold.core.gates import DecisionMade
 from refold.core.schema import problems
-from refold.engine import Decision as Made
-from refold.engine import Engine, TaskNotFound
+from refold.engine import Decision, Engine, TaskNotFound
 from refold.record import TaskRecord
 
 ANONYMOUS = "anonymous"
 """The approver, if the caller is anonymous and names none."""
 
 
-class Decision(BaseModel):
+class DecisionPart(BaseModel):
     """A data part that is a decision. It may also contain the data that the gate showed.
 
     Attributes:
@@ -48,7 +47,7 @@ class Decision(BaseModel):
     editable: JsonValue = None
 
 
-def decisions_in(content: Content) -> list[Decision]:
+def decisions_in(content: Content) -> list[DecisionPart]:
     """The decisions in a message, which are taken together or not at all; empty if the message is none.
 
     Raises:
@@ -60,13 +59,13 @@ def decisions_in(content: Content) -> list[Decision]:
         if isinstance(part.data, Mapping) and {"gate", "decision"} <= part.data.keys()
     ]
     try:
-        return [Decision.model_validate(one) for one in found]
+        return [DecisionPart.model_validate(one) for one in found]
     except ValidationError as error:
         raise InvalidParamsError(f"the decision does not fit: {problems(error)}") from None
 
 
 async def decide(
-    engine: Engine, record: TaskRecord, decisions: Sequence[Decision], caller: str | None, *, vouches: bool
+    engine: Engine, record: TaskRecord, decisions: Sequence[DecisionPart], caller: str | None, *, vouches: bool
 ) -> None:
     """Send the decisions of a message to the task, in the caller's own name.
 
@@ -92,7 +91,7 @@ async def decide(
         wait.gate in gates and isinstance(wait.ask, AskApproval) and wait.ask.policy.guarded for wait in record.waits
     )
     made = [
-        Made(
+        Decision(
             gate=one.gate,
             approved=one.decision == "approved",
             digest=one.digest,
@@ -105,7 +104,7 @@ async def decide(
     await engine.decide_together(record.task_id, made, approver=approver, vouched_by=caller if guarded else None)
 
 
-async def were_made(engine: Engine, record: TaskRecord, decisions: Sequence[Decision], caller: str | None) -> bool:
+async def were_made(engine: Engine, record: TaskRecord, decisions: Sequence[DecisionPart], caller: str | None) -> bool:
     """Whether a task, or the parts of it that asked, have taken these decisions of this caller; false for none.
 
     Args:
@@ -129,5 +128,5 @@ async def were_made(engine: Engine, record: TaskRecord, decisions: Sequence[Deci
     return bool(decisions) and not missing
 
 
-def _approver(decision: Decision, caller: str | None) -> str:
+def _approver(decision: DecisionPart, caller: str | None) -> str:
     return decision.approver or caller or ANONYMOUS

@@ -23,7 +23,7 @@ from refold.a2a.convert import content_of, context_of
 from refold.a2a.data import data_of
 from refold.a2a.errors import as_a2a, taken_by
 from refold.a2a.tasks import idempotency
-from refold.a2a.tasks.deciding import Decision, decide, decisions_in, were_made
+from refold.a2a.tasks.deciding import DecisionPart, decide, decisions_in, were_made
 from refold.a2a.tasks.push import Push
 from refold.a2a.tasks.reading import Reader
 from refold.a2a.tasks.routing import FirstMessage, Routing, metadata_in
@@ -222,7 +222,7 @@ class Sender:
             await self._register(config, context)
         return Sent(record=after, after=record.seq)
 
-    async def _decided(self, task_id: str, decisions: Sequence[Decision], caller: str | None) -> TaskRecord | None:
+    async def _decided(self, task_id: str, decisions: Sequence[DecisionPart], caller: str | None) -> TaskRecord | None:
         """The task in which the caller, in their own name, made these decisions: with the gates closed, another owner's
         task is shown to its approvers no more. None if there is none."""
         if caller is None or any(one.approver not in (None, caller) for one in decisions):

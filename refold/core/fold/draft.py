@@ -34,7 +34,7 @@ from refold.core.events import ChatResult, ChildAsked, Event, Forked, Recovered,
 from refold.core.fold.journal import Backoff, Entry, Issued, as_said, receipt_of, with_latest
 from refold.core.fold.snapshot import OPENED, SEEN_LIMIT, UNDO, Compensable, Pending, Snapshot
 from refold.core.gates import DecisionMade
-from refold.core.lifecycle import Move, Status, TaskEvent, TaskState, next_state
+from refold.core.lifecycle import LifecycleMove, Status, TaskEvent, TaskState, next_state
 from refold.core.lineage.ids import own_id, place
 from refold.core.waits import Wait
 
@@ -90,7 +90,7 @@ class Draft:
         self.refused = ""
         self.was_held = False
         self.notes: list[str] = []
-        self.moves: list[Move] = []
+        self.moves: list[LifecycleMove] = []
         self.issued: list[Issued] = []
         self.backoffs: list[Backoff] = []
         self.said: list[Message] = []
@@ -121,7 +121,7 @@ class Draft:
     def move(self, event: TaskEvent) -> None:
         """Change the lifecycle state as the table in `core/lifecycle.py` says, and note the move in the entry."""
         target = next_state(self.lifecycle, event)
-        self.moves.append(Move.trusted(event=event, from_state=self.lifecycle, to_state=target))
+        self.moves.append(LifecycleMove.trusted(event=event, from_state=self.lifecycle, to_state=target))
         self.lifecycle = target
 
     # --- commands

@@ -14,7 +14,7 @@ from refold.core.content import Artifact, Content, Message
 from refold.core.contracts.audit import StateTransitionEvent
 from refold.core.events import RESULT_TYPES, CancelRequested, CommandFailed, Event, Notified, UserMessage
 from refold.core.fold.snapshot import Receipt, ReceiptStatus
-from refold.core.lifecycle import TERMINAL, Move, Status
+from refold.core.lifecycle import TERMINAL, LifecycleMove, Status
 from refold.core.values import Value, lean
 
 
@@ -69,7 +69,7 @@ class Entry(Value):
     refused: str = lean("")
     held: bool = lean(False)
     note: str = lean("")
-    moves: tuple[Move, ...] = lean(())
+    moves: tuple[LifecycleMove, ...] = lean(())
     commands: tuple[Issued, ...] = lean(())
     backoffs: tuple[Backoff, ...] = lean(())
     messages: tuple[Content, ...] = lean(())

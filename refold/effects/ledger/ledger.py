@@ -42,8 +42,8 @@ from refold.effects.ledger.receipts import (
     Begun,
     InProgress,
     LedgerAnswer,
+    LedgerReceipt,
     LedgerUnavailable,
-    Receipt,
 )
 from refold.effects.ledger.store import Change, Store, store_from_env, store_of
 from refold.effects.ledger.thread_pool import ThreadPool
@@ -308,7 +308,7 @@ class Ledger:
         """
         self.store.change(key, lambda found, now: receipts.undo(found, by, result, now))
 
-    def look(self, key: str) -> Receipt | None:
+    def look(self, key: str) -> LedgerReceipt | None:
         """The receipt of an effect; None if there is none.
 
         Raises:
@@ -318,7 +318,7 @@ class Ledger:
 
     # --- holds
 
-    def _begun(self, found: Receipt | None, ask: Ask, now: float) -> tuple[Receipt | None, LedgerAnswer]:
+    def _begun(self, found: LedgerReceipt | None, ask: Ask, now: float) -> tuple[LedgerReceipt | None, LedgerAnswer]:
         # `_claim` has just made the only hold of this key in this process, so no other call here performs the effect.
         mine = found is not None and found.holder == self.holder and found.fence != self._unwritten.get(ask.key)
         if found is not None and not mine and receipts.went_back(found, now):
@@ -326,7 +326,7 @@ class Ledger:
         return receipts.begin(found, ask, now, abandoned=mine)
 
     def _claim(
-        self, ask: Ask, decide: Callable[[Receipt | None, float], tuple[Receipt | None, LedgerAnswer]]
+        self, ask: Ask, decide: Callable[[LedgerReceipt | None, float], tuple[LedgerReceipt | None, LedgerAnswer]]
     ) -> LedgerAnswer:
         hold = _Hold(ask=ask)
         with self._changed:
@@ -335,7 +335,7 @@ class Ledger:
             self._holds[ask.key] = hold
         answer: LedgerAnswer | None = None
 
-        def change(found: Receipt | None, now: float) -> Receipt | None:
+        def change(found: LedgerReceipt | None, now: float) -> LedgerReceipt | None:
             nonlocal answer
             receipt, answer = decide(found, now)
             return receipt
@@ -356,7 +356,7 @@ class Ledger:
                 self._changed.notify_all()
         return answer
 
-    def _end(self, key: str, fence: int | None, change: Change) -> Receipt | None:
+    def _end(self, key: str, fence: int | None, change: Change) -> LedgerReceipt | None:
         with self._changed:
             hold = self._holds.get(key)
             mine = hold is not None and hold.fence == fence
@@ -424,7 +424,7 @@ class Ledger:
         self._close()
 
     def _renew(self, key: str, hold: _Hold) -> None:
-        def change(found: Receipt | None, now: float) -> Receipt | None:
+        def change(found: LedgerReceipt | None, now: float) -> LedgerReceipt | None:
             # Asked for each receipt that is found: `_end` may have written the outcome since this renewal became due.
             if hold.closing:
                 return found
@@ -476,7 +476,7 @@ class Ledger:
 def _with_receipt(hold: _Hold, change: Change) -> Change:
     """`change`, given the receipt that this process wrote when it began, where the database has lost it since."""
 
-    def changed(found: Receipt | None, now: float) -> Receipt | None:
+    def changed(found: LedgerReceipt | None, now: float) -> LedgerReceipt | None:
         if found is None or found.fence < hold.fence:
             log.error("receipt_gone", key=hold.ask.key, tool=hold.ask.tool, fence=hold.fence)
             count(metrics.LEDGER_ANSWERS, "gone")
@@ -504,7 +504,7 @@ def is_local(target: str) -> bool:
     return False
 
 
-def _newest(found: Receipt | None, fence: int | None) -> int:
+def _newest(found: LedgerReceipt | None, fence: int | None) -> int:
     if fence is not None:
         return fence
     return 0 if found is None else found.fence

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from refold.effects.http.keys import key_of_call
-from refold.effects.ledger.receipts import Receipt, ReceiptState
+from refold.effects.ledger.receipts import LedgerReceipt, ReceiptState
 from refold.effects.ledger.refused_table import RefusedTable
 from refold.effects.ledger.store import Store
 from refold.effects.short.outcomes import RECORD
@@ -43,7 +43,7 @@ class PurgedReceipts:
             self.store.remove(delete)
         return {"receipts": len(delete), "refusals": RefusedTable(self.store).forget(task_id, dry=dry)}, stay
 
-    def _needed(self, one: Receipt) -> str:
+    def _needed(self, one: LedgerReceipt) -> str:
         """Why a receipt stays; empty if it need not."""
         if one.state not in (ReceiptState.DONE, ReceiptState.RELEASED):
             return "nobody knows yet whether its effect took place"

@@ -95,7 +95,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class LedgerReceipt:
     """The record of one effect. Attributes not listed here are those of `Ask`.
 
     Attributes:
@@ -173,7 +173,7 @@ class InProgress:
 class InDoubt:
     """An attempt began the effect, and its outcome is not known."""
 
-    receipt: Receipt
+    receipt: LedgerReceipt
 
     @property
     def fence(self) -> int:
@@ -196,8 +196,8 @@ LedgerAnswer = Begun | Finished | InProgress | InDoubt | KeyReused
 
 
 def begin(
-    receipt: Receipt | None, ask: Ask, now: float, *, abandoned: bool = False
-) -> tuple[Receipt | None, LedgerAnswer]:
+    receipt: LedgerReceipt | None, ask: Ask, now: float, *, abandoned: bool = False
+) -> tuple[LedgerReceipt | None, LedgerAnswer]:
     """Answer a worker that asks to perform an effect. Returns the new receipt and the answer.
 
     Args:
@@ -228,39 +228,41 @@ def begin(
     return receipt, InDoubt(receipt=receipt)
 
 
-def went_back(receipt: Receipt, now: float) -> bool:
+def went_back(receipt: LedgerReceipt, now: float) -> bool:
     """Whether the clock has gone back since a lease began."""
     return receipt.state is ReceiptState.EXECUTING and now < receipt.changed_at
 
 
-def take_over(receipt: Receipt | None, ask: Ask, fence: int, now: float) -> tuple[Receipt | None, LedgerAnswer]:
+def take_over(
+    receipt: LedgerReceipt | None, ask: Ask, fence: int, now: float
+) -> tuple[LedgerReceipt | None, LedgerAnswer]:
     """As `begin`, after a probe has answered `NotDone` for attempt `fence`."""
     doubtful = receipt is not None and receipt.state is ReceiptState.UNKNOWN and receipt.fence == fence
     return _taken(receipt, ask, now) if doubtful else begin(receipt, ask, now)
 
 
-def finish(receipt: Receipt | None, fence: int, result: str, now: float) -> Receipt | None:
+def finish(receipt: LedgerReceipt | None, fence: int, result: str, now: float) -> LedgerReceipt | None:
     """The receipt after attempt `fence` has succeeded, even if its lease has expired."""
     if receipt is None or receipt.fence != fence or receipt.state is ReceiptState.DONE:
         return receipt
     return replace(_changed(receipt, ReceiptState.DONE, now, ""), result=result)
 
 
-def release(receipt: Receipt | None, fence: int, why: str, now: float) -> Receipt | None:
+def release(receipt: LedgerReceipt | None, fence: int, why: str, now: float) -> LedgerReceipt | None:
     """The receipt after attempt `fence` has certainly had no effect."""
     if receipt is None or receipt.fence != fence or receipt.state is ReceiptState.DONE:
         return receipt
     return _changed(receipt, ReceiptState.RELEASED, now, why)
 
 
-def doubt(receipt: Receipt | None, fence: int, why: str, now: float) -> Receipt | None:
+def doubt(receipt: LedgerReceipt | None, fence: int, why: str, now: float) -> LedgerReceipt | None:
     """The receipt after the worker of attempt `fence` could not find out its outcome."""
     if receipt is None or receipt.fence != fence or receipt.state is not ReceiptState.EXECUTING:
         return receipt
     return _changed(receipt, ReceiptState.UNKNOWN, now, why)
 
 
-def resolve(receipt: Receipt | None, ask: Ask, result: str, now: float) -> Receipt:
+def resolve(receipt: LedgerReceipt | None, ask: Ask, result: str, now: float) -> LedgerReceipt:
     """The receipt after a person has given the effect's result; a result recorded before stays."""
     if receipt is not None and receipt.state is ReceiptState.DONE:
         return receipt
@@ -269,7 +271,7 @@ def resolve(receipt: Receipt | None, ask: Ask, result: str, now: float) -> Recei
     return replace(_changed(receipt, ReceiptState.DONE, now, ""), result=result)
 
 
-def undo(receipt: Receipt | None, by: str, result: str, now: float) -> Receipt | None:
+def undo(receipt: LedgerReceipt | None, by: str, result: str, now: float) -> LedgerReceipt | None:
     """The receipt after command `by` has undone the effect whose result has the hash `result`; once per command."""
     by = storable(by)
     if receipt is None or receipt.state is not ReceiptState.DONE or receipt.undone_by == by:
@@ -280,7 +282,7 @@ def undo(receipt: Receipt | None, by: str, result: str, now: float) -> Receipt |
     return replace(released, result=None, undone=receipt.undone + 1, undone_by=by)
 
 
-def renew(receipt: Receipt | None, fence: int, lease_s: float, now: float) -> Receipt | None:
+def renew(receipt: LedgerReceipt | None, fence: int, lease_s: float, now: float) -> LedgerReceipt | None:
     """The receipt after the worker of attempt `fence` has renewed its lease; an overtaken worker changes nothing."""
     mine = receipt is not None and receipt.fence == fence
     if receipt is None or not mine or receipt.state not in (ReceiptState.EXECUTING, ReceiptState.UNKNOWN):
@@ -288,9 +290,9 @@ def renew(receipt: Receipt | None, fence: int, lease_s: float, now: float) -> Re
     return replace(receipt, state=ReceiptState.EXECUTING, lease_until=now + lease_s, why="", changed_at=now)
 
 
-def taken(ask: Ask, fence: int, now: float, before: Receipt | None = None) -> Receipt:
+def taken(ask: Ask, fence: int, now: float, before: LedgerReceipt | None = None) -> LedgerReceipt:
     """The receipt of attempt `fence`, which begins now."""
-    return Receipt(
+    return LedgerReceipt(
         key=ask.key,
         tool=ask.tool,
         fingerprint=ask.fingerprint,
@@ -309,12 +311,12 @@ def taken(ask: Ask, fence: int, now: float, before: Receipt | None = None) -> Re
     )
 
 
-def _taken(receipt: Receipt | None, ask: Ask, now: float) -> tuple[Receipt, Begun]:
+def _taken(receipt: LedgerReceipt | None, ask: Ask, now: float) -> tuple[LedgerReceipt, Begun]:
     begun = taken(ask, 1 if receipt is None else receipt.fence + 1, now, receipt)
     return begun, Begun(fence=begun.fence, undone=begun.undone)
 
 
-def _changed(receipt: Receipt, state: ReceiptState, now: float, why: str) -> Receipt:
+def _changed(receipt: LedgerReceipt, state: ReceiptState, now: float, why: str) -> LedgerReceipt:
     return replace(receipt, state=state, why=storable(why), changed_at=now)
 
 

@@ -35,7 +35,7 @@ from sqlalchemy.schema import CreateIndex
 
 from refold.effects.ledger.making import LOCK, VERSION, identity_of, make_file, make_tables, version_of
 from refold.effects.ledger.place import ENV, file_of, place_of, postgres_engine, refused, sqlite_engine, url_of
-from refold.effects.ledger.receipts import LedgerUnavailable, Receipt, ReceiptState
+from refold.effects.ledger.receipts import LedgerReceipt, LedgerUnavailable, ReceiptState
 from refold.effects.ledger.statements import (
     BY_TASK,
     CHANGE,
@@ -82,7 +82,7 @@ class Seal(Protocol):
         """The text that `sealed` encrypted; raises if it cannot be read."""
 
 
-Change = Callable[[Receipt | None, float], Receipt | None]
+Change = Callable[[LedgerReceipt | None, float], LedgerReceipt | None]
 """Computes the new receipt from the stored one (None: there is none) and the time in seconds since 1970."""
 
 
@@ -134,7 +134,7 @@ class Store:
         """Whether only processes of one host can share this database."""
         return self.file is not None
 
-    def change(self, key: str, change: Change) -> Receipt | None:
+    def change(self, key: str, change: Change) -> LedgerReceipt | None:
         """Change one receipt; no other changes it in between.
 
         Args:
@@ -156,7 +156,7 @@ class Store:
                 if self._written(found, changed):
                     return changed
 
-    def read(self, key: str) -> Receipt | None:
+    def read(self, key: str) -> LedgerReceipt | None:
         """The stored receipt; None if there is none.
 
         Raises:
@@ -166,7 +166,7 @@ class Store:
             [row] = self._alone((self._read, {"of": key}))
             return None if row is None else self._receipt(row)
 
-    def keep(self, receipt: Receipt) -> Receipt:
+    def keep(self, receipt: LedgerReceipt) -> LedgerReceipt:
         """Write a receipt, with the time, unless its key has one already; returns the one that is there now.
 
         Args:
@@ -182,7 +182,7 @@ class Store:
         with self._guarded():
             return self._receipt(self._alone((self._keep, row))[0] or ())
 
-    def of_task(self, task_id: str) -> list[Receipt]:
+    def of_task(self, task_id: str) -> list[LedgerReceipt]:
         """The receipts whose latest attempt a task made, oldest first.
 
         Raises:
@@ -368,14 +368,14 @@ class Store:
 
     # --- transactions
 
-    def _found(self, key: str) -> tuple[Receipt | None, float]:
+    def _found(self, key: str) -> tuple[LedgerReceipt | None, float]:
         """The receipt, and the time."""
         timed = [] if self._clock else [(self._time, dict[str, Any]())]
         row, *times = self._alone((self._read, {"of": key}), *timed)
         now = self._clock() if self._clock else float((times[0] or (0.0,))[0])
         return None if row is None else self._receipt(row), now
 
-    def _written(self, found: Receipt | None, changed: Receipt) -> bool:
+    def _written(self, found: LedgerReceipt | None, changed: LedgerReceipt) -> bool:
         """Write a receipt, unless the stored one is not `found` any more."""
         row: dict[str, Any] = {name: getattr(changed, name) for name in NAMES}
         row["state"] = changed.state.value
@@ -385,10 +385,10 @@ class Store:
         seen = {f"seen_{name}": getattr(found, name) for name in SEEN} | {"seen_state": found.state.value}
         return self._alone((self._change, {**row, **seen, "of": found.key}))[0] is not None
 
-    def _receipt(self, row: Sequence[Any]) -> Receipt:
+    def _receipt(self, row: Sequence[Any]) -> LedgerReceipt:
         values = dict(zip(NAMES, row, strict=True))
         values |= {name: self.opened(values[name]) for name in ("result", "why") if values[name]}
-        return Receipt(**{**values, "state": ReceiptState(values["state"])})
+        return LedgerReceipt(**{**values, "state": ReceiptState(values["state"])})
 
     def _alone(self, *asked: tuple[Statement, Mapping[str, Any]]) -> list[Sequence[Any] | None]:
         """The first row of each statement. In a file each is a transaction of its own; in PostgreSQL all are one."""

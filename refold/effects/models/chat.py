@@ -18,7 +18,7 @@ from refold.effects.models.content.messages import complaint_of, messages_of, re
 from refold.effects.models.conversations import Recalled
 from refold.effects.models.output import FINAL_RESULT, Expected, Misfit, expected
 from refold.effects.models.provider_tools import provider_calls
-from refold.effects.models.request import Asked, Show
+from refold.effects.models.request import ModelRequests, Show
 from refold.effects.models.resolve import Models
 from refold.effects.tools import Tool
 
@@ -35,8 +35,8 @@ async def converse(
         recalled: The conversation and its frame.
         models: The worker's models.
         tools: The registered tools, by name.
-        key: See `Asked`.
-        show: See `Asked`.
+        key: See `ModelRequests`.
+        show: See `ModelRequests`.
 
     Raises:
         Verdict: The model cannot be used, this worker lacks an offered tool, or the answer does not fit.
@@ -52,7 +52,7 @@ async def converse(
     if not offered and (called := _called_in(messages)):
         offered, settings = [_gone(tool) for tool in called], {**settings, "tool_choice": "none"}
     known = {FINAL_RESULT: FINAL_RESULT, **{fit_name(offer.name): offer.name for offer in frame.tools}}
-    asked = Asked(name, model, settings, key=key, show=show, names=known)
+    asked = ModelRequests(name, model, settings, key=key, show=show, names=known)
     if frame.expect is None:
         return _reply(await asked.ask(messages, ModelRequestParameters(function_tools=offered)), asked, known)
     want = expected(frame.expect, frame.settings)
@@ -80,7 +80,7 @@ def _offered(call: ToolCall, names: Mapping[str, str]) -> ToolCall:
     return ToolCall(id=call.id, name=call.name, problem=f"no tool {call.name!r} is offered; there are: {listed}")
 
 
-def _reply(response: ModelResponse, asked: Asked, names: Mapping[str, str]) -> Reply:
+def _reply(response: ModelResponse, asked: ModelRequests, names: Mapping[str, str]) -> Reply:
     text, calls, aside = reply_parts(response)
     return Reply(
         text=text,
@@ -94,7 +94,7 @@ def _reply(response: ModelResponse, asked: Asked, names: Mapping[str, str]) -> R
     )
 
 
-def _answer(want: Expected, response: ModelResponse, asked: Asked, names: Mapping[str, str]) -> Reply:
+def _answer(want: Expected, response: ModelResponse, asked: ModelRequests, names: Mapping[str, str]) -> Reply:
     """The reply of a final answer: its value, in place of the text or tool call that carried it."""
     value: JsonValue = want.read(response)
     reply = _reply(response, asked, names)

@@ -13,7 +13,7 @@ from refold.effects.failures.verdicts import Verdict
 from refold.effects.models.content.files import ATTACHMENT, files_in
 from refold.effects.models.content.messages import complaint_of, user_content
 from refold.effects.models.output import Misfit, expected
-from refold.effects.models.request import Asked, Show
+from refold.effects.models.request import ModelRequests, Show
 from refold.effects.models.resolve import Models
 
 
@@ -25,15 +25,15 @@ async def ask(command: CallLlm, models: Models, *, key: str, show: Show | None =
     Args:
         command: The model call.
         models: The worker's models.
-        key: See `Asked`.
-        show: See `Asked`.
+        key: See `ModelRequests`.
+        show: See `ModelRequests`.
 
     Raises:
         Verdict: The model cannot be used, or its answer does not fit.
         Exception: Whatever the provider's client raises; `classify` knows it.
     """
     name, model = await models.get(command.model)
-    asked = Asked(name, model, command.settings, key=key, show=show)
+    asked = ModelRequests(name, model, command.settings, key=key, show=show)
     if command.expect is None:
         response = await asked.ask(_messages(command))
         if not response.text and files_in(response):

@@ -61,7 +61,7 @@ class Show(Protocol):
         """
 
 
-class Asked:
+class ModelRequests:
     """The requests of one model call: the first one, and another if its answer does not fit.
 
     Attributes:

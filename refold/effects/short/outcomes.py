@@ -29,7 +29,7 @@ from pydantic_core import from_json, to_json
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import wire_key
-from refold.effects.ledger.receipts import Ask, Receipt
+from refold.effects.ledger.receipts import Ask, LedgerReceipt
 from refold.effects.ledger.receipts import resolve as resolved
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Outcomes:
         kept = self._ledger.store.keep(resolved(None, ask, to_json(value).decode(), 0.0))
         return self._brought(ask, kept), kept.holder == ask.holder
 
-    def _brought(self, ask: Ask, found: Receipt) -> Brought:
+    def _brought(self, ask: Ask, found: LedgerReceipt) -> Brought:
         if found.fingerprint != ask.fingerprint:
             message = (
                 "an earlier attempt of this workflow task asked for another effect here, and its outcome is recorded: "

@@ -79,7 +79,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class NextWants:
     """What the task wants once it was given an outcome.
 
     Attributes:
@@ -96,7 +96,7 @@ class Turn:
 class Run(Protocol):
     """A run of a task, for the activity that performs its effects."""
 
-    def take(self, record: Record | None) -> Turn:
+    def take(self, record: Record | None) -> NextWants:
         """Give the task the outcome of the first effect that it still waits for. Called from a thread; blocks for as
         long as the task's code runs.
 
@@ -197,7 +197,7 @@ class Stretch:
             self._has_place = False
             self._places.release()
 
-    def _is_over(self, turn: Turn) -> bool:
+    def _is_over(self, turn: NextWants) -> bool:
         """Give up what the task does not want any more. Returns whether the activity ends."""
         for id in turn.dropped:
             if (dropped := self._going.pop(id, None)) is not None:
@@ -221,7 +221,7 @@ class Stretch:
         self._bytes += len(to_json(record))
         return record
 
-    async def _told(self, record: Record | None) -> Turn:
+    async def _told(self, record: Record | None) -> NextWants:
         # Not `to_thread`: the task's code must not run within the context of an activity.
         step, self._telling = self._threads.run(self._run.take, record), True
         await asyncio.wait([step], timeout=STEP_S)

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from temporalio.converter import DataConverter
 
 from refold.core.lineage.ids import place
-from refold.differences import Difference, both, first_difference
+from refold.differences import FieldDifference, both, first_difference
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, NOTIFY_ACTIVITY, TOOL_ACTIVITIES
 from refold.temporal.replay.asked import Asked
 from refold.temporal.replay.divergence import Divergence, event_of, named
@@ -34,7 +34,7 @@ class Parting:
 
     was: Asked | None
     now: Asked | None
-    differs: Difference | None = None
+    differs: FieldDifference | None = None
 
 
 async def parting(
@@ -63,16 +63,16 @@ async def parting(
     return None
 
 
-async def _differs(was: Asked, now: Asked, converter: DataConverter) -> Difference | None:
+async def _differs(was: Asked, now: Asked, converter: DataConverter) -> FieldDifference | None:
     if was.seconds != now.seconds:
-        return Difference("seconds", was.seconds, now.seconds)
+        return FieldDifference("seconds", was.seconds, now.seconds)
     recorded, given = dict(was.inputs), dict(now.inputs)
     for name in {**recorded, **given}:
         if was.kind == "attributes" and (name not in recorded or name not in given):
             continue  # no skill writes these, and one release of refold writes more of them than another
         if name not in recorded or name not in given:
             one, other = (data_in(side[name]) if name in side else None for side in (recorded, given))
-            return Difference(f"input {name}", one, other)
+            return FieldDifference(f"input {name}", one, other)
         if was.kind == "attributes":  # the server reads these, so no codec encrypts them
             found = first_difference(data_in(recorded[name]), data_in(given[name]))
         else:

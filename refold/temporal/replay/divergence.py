@@ -15,7 +15,7 @@ from refold.core.errors import RefoldError
 from refold.core.fold.apply import fold
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
-from refold.differences import NOTHING, Difference, both, first_difference
+from refold.differences import NOTHING, FieldDifference, both, first_difference
 
 KINDS = {
     "llm": "model call",
@@ -112,15 +112,15 @@ def _of_entry(was: dict[str, Any], now: dict[str, Any]) -> Divergence | None:
     return None
 
 
-def _difference(was: Any, now: Any) -> Difference | None:
+def _difference(was: Any, now: Any) -> FieldDifference | None:
     """The first field that differs; all of the value where its fields only stand in another order."""
     found = first_difference(was, now)
     if found is None and was is not NOTHING and to_json(was) != to_json(now):
-        return Difference("", was, now)
+        return FieldDifference("", was, now)
     return found
 
 
-def _said(told: dict[str, Any], found: Difference, command: str = "") -> Divergence:
+def _said(told: dict[str, Any], found: FieldDifference, command: str = "") -> Divergence:
     field = found.path.removeprefix("command.")
     was, is_now = both(found.was, found.now)
     return Divergence(**told, command=command, field=field, recorded=was, now=is_now)

@@ -13,7 +13,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
-from refold.differences import Difference, first_difference
+from refold.differences import FieldDifference, first_difference
 from refold.temporal.data.payloads import PartsCodec, parts_of, reference_in
 from refold.temporal.data.storage import key_of
 
@@ -29,7 +29,7 @@ async def clear(payloads: Sequence[Payload], converter: DataConverter) -> list[P
     return [one.payload for one in found]
 
 
-async def difference(recorded: Payload, now: Payload, converter: DataConverter) -> Difference | None:
+async def difference(recorded: Payload, now: Payload, converter: DataConverter) -> FieldDifference | None:
     """Where a value of a history and a value of today's code differ first; None if nowhere. Errors as `clear`."""
     claim = reference_in(recorded)
     if claim is not None and claim.claim_data["sha256"] == _key(now):

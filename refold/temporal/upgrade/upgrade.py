@@ -61,7 +61,7 @@ class Outcome(StrEnum):
         return self not in (Outcome.WAITS, Outcome.CANNOT)
 
 
-class Move(Value):
+class TaskUpgrade(Value):
     """What an upgrade did with one task.
 
     Attributes:
@@ -92,7 +92,7 @@ async def upgrade_tasks(
     before_deploy: bool = False,
     dry_run: bool = False,
     pace: float = PACE,
-) -> AsyncGenerator[Move]:
+) -> AsyncGenerator[TaskUpgrade]:
     """Move open tasks to new code, and say of each what became of it. May be stopped and called again at any time.
 
     Args:
@@ -171,7 +171,7 @@ class _Mover:
     def __post_init__(self) -> None:
         self._places = asyncio.Semaphore(AT_ONCE)
 
-    async def move(self, row: WorkflowExecution) -> Move:
+    async def move(self, row: WorkflowExecution) -> TaskUpgrade:
         """Move a task."""
         try:
             async with self._places:
@@ -191,14 +191,14 @@ class _Mover:
         except (EngineError, InputRejected) as error:
             return await self._stopped(row, error)
 
-    async def _stopped(self, row: WorkflowExecution, error: Exception) -> Move:
+    async def _stopped(self, row: WorkflowExecution, error: Exception) -> TaskUpgrade:
         try:
             ended = (await self.connection.describe(row.id)).status is not WorkflowExecutionStatus.RUNNING
         except TaskNotFound:
             ended = True
         return _move(row, Outcome.ENDED) if ended else _move(row, Outcome.CANNOT, why=str(error))
 
-    async def _settled(self, now: WorkflowExecutionDescription, target: Target | None) -> Move | None:
+    async def _settled(self, now: WorkflowExecutionDescription, target: Target | None) -> TaskUpgrade | None:
         """What becomes of a task that is not to be sealed; None of one that is."""
         builds = builds_of(now)
         if now.status is not WorkflowExecutionStatus.RUNNING:
@@ -222,7 +222,7 @@ class _Mover:
             return _cannot(now, target, state)
         return _move(now, Outcome.WOULD_MOVE, target, why=_for(under_way(state))) if self.dry_run else None
 
-    async def _result(self, before: str, after: WorkflowExecutionDescription, target: Target | None) -> Move:
+    async def _result(self, before: str, after: WorkflowExecutionDescription, target: Target | None) -> TaskUpgrade:
         """What became of a task that was sealed in run `before`."""
         builds = builds_of(after)
         if after.status is not WorkflowExecutionStatus.RUNNING:
@@ -250,12 +250,12 @@ def _for(waits: Sequence[str]) -> str:
     return f"waits for {', '.join(waits)}" if waits else ""
 
 
-def _cannot(row: WorkflowExecution, target: Target | None, misfit: Misfit) -> Move:
+def _cannot(row: WorkflowExecution, target: Target | None, misfit: Misfit) -> TaskUpgrade:
     return _move(row, Outcome.CANNOT, target, why=misfit.why, way_out=misfit.way_out)
 
 
 def _move(
     row: WorkflowExecution, outcome: Outcome, target: Target | None = None, *, why: str = "", way_out: str = ""
-) -> Move:
+) -> TaskUpgrade:
     to = "" if target is None else str(target)
-    return Move(task_id=row.id, skill=row.workflow_type, outcome=outcome, to=to, why=why, way_out=way_out)
+    return TaskUpgrade(task_id=row.id, skill=row.workflow_type, outcome=outcome, to=to, why=why, way_out=way_out)

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from refold.a2a.security import Security, guards
 from refold.a2a.security.guard import PUBLIC
-from refold.a2a.security.tokens import Tokens
+from refold.a2a.security.tokens import TokenRules
 from refold.engine import Engine
 from refold.testing import FakeEngine
 
@@ -48,12 +48,12 @@ class BrokenKeys:
         raise RuntimeError("the password is hunter2")
 
 
-BROKEN = Tokens(keys=BrokenKeys(), issuer=ISSUER, audience=(AUDIENCE,))
+BROKEN = TokenRules(keys=BrokenKeys(), issuer=ISSUER, audience=(AUDIENCE,))
 
 
-def tokens(*keys: Key, **settings: Any) -> Tokens:
+def tokens(*keys: Key, **settings: Any) -> TokenRules:
     """Tokens of the issuer count."""
-    return Tokens(keys=IssuerKeys(*(keys or (RSA,))), issuer=ISSUER, audience=(AUDIENCE,), **settings)
+    return TokenRules(keys=IssuerKeys(*(keys or (RSA,))), issuer=ISSUER, audience=(AUDIENCE,), **settings)
 
 
 def token(key: Key = RSA, alg: str = "RS256", *, header: dict[str, Any] | None = None, **claims: Any) -> str:

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from refold.a2a.security import Security
 from refold.a2a.security.api_keys import api_keys
 from refold.a2a.security.key_set import LARGEST, KeySet
-from refold.a2a.security.tokens import KeysUnavailable, StaticKeys, Tokens
+from refold.a2a.security.tokens import KeysUnavailable, StaticKeys, TokenRules
 from tests.a2a.conftest import free_socket, serving
 from tests.a2a.security.guarding import (
     ADA_KEY,
@@ -211,7 +211,9 @@ async def test_a_secret_counts_where_one_was_given_and_nowhere_else() -> None:
     A shared secret takes HS256; the issuer's set of public keys never does.
     """
     secret = OctKey.import_key("s" * 32)
-    by_hand = Security(tokens=Tokens(keys=StaticKeys((secret,)), issuer=ISSUER, audience=(AUDIENCE,)), anonymous=None)
+    by_hand = Security(
+        tokens=TokenRules(keys=StaticKeys((secret,)), issuer=ISSUER, audience=(AUDIENCE,)), anonymous=None
+    )
     signed = token(secret, "HS256", header={"kid": "any"})
 
     assert (await called(by_hand, {"Authorization": f"Bearer {signed}"})).json()["caller"] == "ada"
@@ -315,7 +317,7 @@ async def test_keys_go_on_to_count_while_their_address_is_down() -> None:
     assert [key.kid for key in await keys.find("one")] == ["one"]
     with pytest.raises(KeysUnavailable):
         await fresh.find("one")
-    unsure = Security(tokens=Tokens(keys=fresh, issuer=ISSUER, audience=(AUDIENCE,)), anonymous=None)
+    unsure = Security(tokens=TokenRules(keys=fresh, issuer=ISSUER, audience=(AUDIENCE,)), anonymous=None)
     assert (await called(unsure, {"Authorization": f"Bearer {token()}"})).status_code == 503
 
 

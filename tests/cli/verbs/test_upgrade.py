@@ -10,15 +10,15 @@ import pytest
 
 from refold import temporal
 from refold.cli.verbs import upgrade
-from refold.temporal import Move, Outcome
+from refold.temporal import Outcome, TaskUpgrade
 from tests.cli.conftest import Shell
 
 ROOT = Path(__file__).parents[3]
 
 MOVES = [
-    Move(task_id="tides", skill="research_loop", outcome=Outcome.MOVED, to="shop:v2"),
-    Move(task_id="milk", skill="expense", outcome=Outcome.WAITS, to="shop:v2", why="waits for tool book"),
-    Move(task_id="tea", skill="expense", outcome=Outcome.CANNOT, why="it does not fit", way_out="ctx.patched"),
+    TaskUpgrade(task_id="tides", skill="research_loop", outcome=Outcome.MOVED, to="shop:v2"),
+    TaskUpgrade(task_id="milk", skill="expense", outcome=Outcome.WAITS, to="shop:v2", why="waits for tool book"),
+    TaskUpgrade(task_id="tea", skill="expense", outcome=Outcome.CANNOT, why="it does not fit", way_out="ctx.patched"),
 ]
 
 
@@ -62,13 +62,15 @@ def test_a_skill_that_the_code_does_not_have(refold: Shell, words: list[str]) ->
 
 
 @pytest.mark.parametrize(("told", "code"), [(MOVES[:1], 0), (MOVES, 1), (MOVES[1:2], 1), ([], 0)])
-def test_what_became_of_each_task(refold: Shell, monkeypatch: pytest.MonkeyPatch, told: list[Move], code: int) -> None:
+def test_what_became_of_each_task(
+    refold: Shell, monkeypatch: pytest.MonkeyPatch, told: list[TaskUpgrade], code: int
+) -> None:
     """
     A line for each task, what it waits for or why it cannot below; exit 1 if some have not moved.
     """
     given: dict[str, Any] = {}
 
-    async def moves(*_: Any, **options: Any) -> AsyncIterator[Move]:
+    async def moves(*_: Any, **options: Any) -> AsyncIterator[TaskUpgrade]:
         given.update(options)
         for one in told:
             yield one

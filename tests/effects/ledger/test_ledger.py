@@ -31,7 +31,7 @@ from refold.effects.ledger.receipts import (
     InProgress,
     KeyReused,
     LedgerAnswer,
-    Receipt,
+    LedgerReceipt,
     ReceiptState,
     renew,
 )
@@ -262,7 +262,7 @@ def test_a_worker_that_stands_still_amid_a_change_holds_up_nobody(two: tuple[Led
     begin(one)
     seen: list[str] = []
 
-    def slowly(found: Receipt | None, now: float) -> Receipt | None:
+    def slowly(found: LedgerReceipt | None, now: float) -> LedgerReceipt | None:
         seen.append(found.state if found else "")
         other.finish("k", 1, "paid")
         return renew(found, 1, 60.0, now)
@@ -629,7 +629,7 @@ def test_an_effect_whose_report_the_database_refuses_is_not_repeated(ledger_file
     ledger = Ledger(store_of(str(ledger_file), clock=clock))
     fence = performing(begin(ledger))
 
-    def refused(found: Receipt | None, now: float) -> Receipt | None:
+    def refused(found: LedgerReceipt | None, now: float) -> LedgerReceipt | None:
         raise ValueError("no database takes this")
 
     ledger._end("k", fence, refused)

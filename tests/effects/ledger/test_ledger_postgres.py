@@ -25,7 +25,7 @@ from refold.effects.ledger.receipts import (
     InDoubt,
     InProgress,
     KeyReused,
-    Receipt,
+    LedgerReceipt,
     begin,
     renew,
 )
@@ -210,11 +210,11 @@ def test_a_worker_that_stands_still_amid_a_change_holds_up_nobody(two: tuple[Led
     one, other = two
     ask = other.ask("change", "charge", {})
 
-    def begun(found: Receipt | None, now: float) -> Receipt | None:
+    def begun(found: LedgerReceipt | None, now: float) -> LedgerReceipt | None:
         other.begin(ask)
         return begin(found, replace(ask, holder="slow"), now)[0]
 
-    def renewed(found: Receipt | None, now: float) -> Receipt | None:
+    def renewed(found: LedgerReceipt | None, now: float) -> LedgerReceipt | None:
         other.finish("change", 1, "paid")
         return renew(found, 1, 30.0, now)
 

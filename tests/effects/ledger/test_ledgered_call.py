@@ -33,7 +33,7 @@ from refold.effects.http.sending import keyed
 from refold.effects.invocation import Invocation, Sent, as_current
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.ledgered_call import ASKED_AGAIN_S
-from refold.effects.ledger.receipts import Begun, Receipt, ReceiptState
+from refold.effects.ledger.receipts import Begun, LedgerReceipt, ReceiptState
 from refold.effects.ledger.store import store_of
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in
 from tests.services.payments import Moved, PaymentGateway
@@ -108,7 +108,7 @@ async def failed(bench: Bench, **more: Any) -> Failure:
     return failure_in(caught.value)
 
 
-def receipt(ledger_file: Path, key: str = KEY) -> Receipt:
+def receipt(ledger_file: Path, key: str = KEY) -> LedgerReceipt:
     found = Ledger(str(ledger_file)).look(key)
     assert found is not None
     return found

@@ -7,22 +7,24 @@ from pathlib import Path
 from refold.effects.http.keys import key_of_call
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.purging import PurgedReceipts
-from refold.effects.ledger.receipts import Receipt, ReceiptState
+from refold.effects.ledger.receipts import LedgerReceipt, ReceiptState
 from refold.effects.ledger.refused import Refusal
 from refold.effects.ledger.refused_table import RefusedTable
 from refold.effects.ledger.store import Store, store_of
 from refold.effects.short.outcomes import Outcomes
 
 
-def receipt(id: str, *, key: str | None = None, state: ReceiptState = ReceiptState.DONE, undone: int = 0) -> Receipt:
+def receipt(
+    id: str, *, key: str | None = None, state: ReceiptState = ReceiptState.DONE, undone: int = 0
+) -> LedgerReceipt:
     own = key_of_call("default", "pay", key, id, owner="olga")
-    return Receipt(
+    return LedgerReceipt(
         key=own, tool="pay", fingerprint="f", state=state, fence=1, lease_until=0.0, holder="h", result='"paid"',
         why="", task_id="t1", invocation_id=id, began_at=float(id[-1]), changed_at=0.0, undone=undone,
     )  # fmt: skip
 
 
-def add(store: Store, one: Receipt) -> None:
+def add(store: Store, one: LedgerReceipt) -> None:
     store.change(one.key, lambda _found, _now: one)
 
 

@@ -16,7 +16,7 @@ from refold.effects.ledger.receipts import (
     InProgress,
     KeyReused,
     LedgerAnswer,
-    Receipt,
+    LedgerReceipt,
     ReceiptState,
 )
 
@@ -27,8 +27,8 @@ OTHER = replace(ASK, fingerprint="other")
 EXECUTING, DONE, UNKNOWN, RELEASED = ReceiptState
 
 
-def receipt(state: ReceiptState, *, fence: int = 3, lease: float = 10.0) -> Receipt:
-    return Receipt(
+def receipt(state: ReceiptState, *, fence: int = 3, lease: float = 10.0) -> LedgerReceipt:
+    return LedgerReceipt(
         key="k",
         tool="charge",
         fingerprint="same",
@@ -71,7 +71,7 @@ def receipt(state: ReceiptState, *, fence: int = 3, lease: float = 10.0) -> Rece
     ],
 )
 def test_what_whoever_asks_is_told(
-    known: Receipt | None, ask: Ask, told: LedgerAnswer | None, becomes: ReceiptState
+    known: LedgerReceipt | None, ask: Ask, told: LedgerAnswer | None, becomes: ReceiptState
 ) -> None:
     """
     One answer for every state; None stands for a doubt.

@@ -20,7 +20,7 @@ from temporalio.testing import TimeSkipper
 from refold import Content, InputRejected, TaskState
 from refold.core.fold.journal import Entry
 from refold.engine import NoWorker, TaskView
-from refold.temporal import Move, RefoldPlugin, TemporalEngine, make_worker, upgrade_tasks
+from refold.temporal import RefoldPlugin, TaskUpgrade, TemporalEngine, make_worker, upgrade_tasks
 from refold.temporal.client.errors import NO_REASON
 from refold.temporal.data.storage import Folder
 from refold.temporal.upgrade.sealing import seal, taken
@@ -76,7 +76,7 @@ class Trial:
     way: str
     before: list[Entry] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
-    move: Move | None = None
+    move: TaskUpgrade | None = None
     end: TaskView | None = None
     journal: list[Entry] = field(default_factory=list)
     broken: Exception | None = None

@@ -25,7 +25,7 @@ from temporalio.service import RPCError
 
 from refold import Content, InputRejected, Status, TaskState
 from refold.engine import CodeChanged, TaskView
-from refold.temporal import Move, Outcome, RefoldPlugin, TemporalEngine, make_worker, upgrade_tasks
+from refold.temporal import Outcome, RefoldPlugin, TaskUpgrade, TemporalEngine, make_worker, upgrade_tasks
 from refold.temporal.data.search_attributes import SKILL
 from refold.temporal.data.storage import Folder
 from refold.temporal.upgrade import upgrade as upgrading
@@ -53,7 +53,7 @@ def worker(client: Client, values: Folder, skills: Any, queue: str, build: str, 
     return make_worker(client, plugin, task_queue=queue, build_id=build, deployment=deployment)
 
 
-async def moved(engine: TemporalEngine, skills: Any, ids: Sequence[str], **more: Any) -> dict[str, Move]:
+async def moved(engine: TemporalEngine, skills: Any, ids: Sequence[str], **more: Any) -> dict[str, TaskUpgrade]:
     """What became of these tasks."""
     return {move.task_id: move async for move in upgrade_tasks(engine, [skills], TOOLS, task_ids=ids, **more)}
 
@@ -106,7 +106,11 @@ async def test_one_worker_restarted(client: Client, values: Folder) -> None:
         again = await outcomes(engine, sealed_skills, ids, to="b2")
 
         assert dry == [Outcome.WOULD_MOVE, Outcome.WOULD_MOVE, Outcome.ALREADY]
-        assert [first[id].outcome for id in ids] == [Outcome.MOVED, Outcome.MOVED, Outcome.ALREADY], first
+        assert [first[id].outcome for id in ids] == [
+            Outcome.MOVED,
+            Outcome.MOVED,
+            Outcome.ALREADY,
+        ], first
         assert (again, [first[id].to for id in ids]) == ([Outcome.ALREADY] * 3, ["b2"] * 3)
         assert [one != other for one, other in zip(runs, after, strict=True)] == [True, True, False]
         assert [await run_of(engine, id) for id in ids] == after

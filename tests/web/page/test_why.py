@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from refold import Content, Ctx, GatePolicy, Part, RetryPolicy, Transition, flow_skill, step, tool
-from refold.callbacks.address import Settings, without_addresses
+from refold.callbacks.address import CallbackSettings, without_addresses
 from refold.core.fold.journal import Entry
 from refold.core.retry_policy import Failure, FailureKind
 from refold.engine import EngineError, PendingView, TaskView
@@ -282,7 +282,7 @@ def address_in(view: TaskView) -> str:
     return TESTED.make(view.task_id, f"{view.task_id}/1.1", Clock().now.replace(hour=10, minute=0, second=0)).url
 
 
-TESTED = Settings(url="http://127.0.0.1:9000", keys=("the key of refold.testing",))
+TESTED = CallbackSettings(url="http://127.0.0.1:9000", keys=("the key of refold.testing",))
 
 
 @pytest.mark.parametrize("task_id", ["a", "Z9", "\\", "é", "x" * 200, "0/1.1"])

@@ -39,7 +39,7 @@ from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 
 from refold.core.lineage.ids import place
-from refold.effects.short.stretch import RUNS, STRETCH, Asked, Record, Turn, error_of
+from refold.effects.short.stretch import RUNS, STRETCH, Asked, NextWants, Record, error_of
 from refold.temporal.data.wire import LEDGER_ACTIVITY, STRETCH_END
 from refold.temporal.worker.activation.batches import ENDS, OWN, Activate
 
@@ -78,7 +78,7 @@ class _Out:
     new: list[ScheduleLocalActivity] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
 
-    def take(self, record: Record | None) -> Turn:
+    def take(self, record: Record | None) -> NextWants:
         """See `Run`."""
         return self.joined.take(self, record)
 
@@ -152,15 +152,15 @@ class Joined:
         ends = [job for job in act.jobs if job.HasField("resolve_activity") and job.resolve_activity.is_local]
         return is_new and not act.is_replaying and 0 < len(ends) < len(act.jobs)
 
-    def take(self, out: _Out, record: Record | None) -> Turn:
+    def take(self, out: _Out, record: Record | None) -> NextWants:
         """See `Run`."""
         with self._lock:
             if record is not None and self._goes_on(out):
                 self._give(out, record, replaying=False)
             if not self._goes_on(out):
-                return Turn(over=True)
+                return NextWants(over=True)
             new, out.new, dropped, out.dropped = out.new, [], out.dropped, []
-            return Turn(asked=[_as_asked(one) for one in new], dropped=dropped)
+            return NextWants(asked=[_as_asked(one) for one in new], dropped=dropped)
 
     def _goes_on(self, out: _Out) -> bool:
         return self._out is out and not (self._gone or self._over) and out.kept.HasField("successful")

@@ -26,7 +26,7 @@ from refold.core.values import REFUSAL_CHARS, shortened
 from refold.divergence import Difference, opened_as, shown_as
 from refold.engine import TaskView
 from refold.engine.refusals import HAS_BEGUN
-from refold.engine.together import Refused, refused
+from refold.engine.together import RefusedEvents, refused
 from refold.engine.view import not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
 from refold.seen.entries import why_refused
@@ -302,9 +302,9 @@ class TaskHandlers(ABC):
             return None  # the second call to an address is refused
         return self._now.seen.get(event.delivery_id)
 
-    def _refusal(self, events: Sequence[Event]) -> Refused | None:
+    def _refusal(self, events: Sequence[Event]) -> RefusedEvents | None:
         if self._first is not None and not isinstance(events[0], CancelRequested):
-            return Refused(events[0], f"task {self._now.task_id!r}: {self._not_begun()}")
+            return RefusedEvents(events[0], f"task {self._now.task_id!r}: {self._not_begun()}")
         if self._taken_as(events[0]) is not None:
             return None
         return refused(self.skill, self._now, events, workflow.now())

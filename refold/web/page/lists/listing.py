@@ -78,7 +78,7 @@ def wanted_of(call: Call) -> TaskFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class ListPage:
     """Some of the tasks that fit the filters, the latest change first.
 
     Attributes:
@@ -94,16 +94,16 @@ class Stretch:
     back_to: datetime | None = None
 
 
-async def stretch_of(call: Call, wanted: TaskFilter, place: Place | None, size: int = PAGE) -> Stretch:
+async def stretch_of(call: Call, wanted: TaskFilter, place: Place | None, size: int = PAGE) -> ListPage:
     """The next tasks after a place: `size` of them, or fewer where a text is looked for anywhere in their ids."""
     text = call.asked("text").strip().lower()
     if text and _anywhere(call):
         return await _looked_through(call, wanted, place, text, size)
     found = await call.engine.find(wanted, after=place, limit=size + 1)  # the last one only says that there are more
-    return Stretch(tasks=found[:size], following=written(found[size - 1].place) if len(found) > size else "")
+    return ListPage(tasks=found[:size], following=written(found[size - 1].place) if len(found) > size else "")
 
 
-async def _looked_through(call: Call, wanted: TaskFilter, place: Place | None, text: str, size: int) -> Stretch:
+async def _looked_through(call: Call, wanted: TaskFilter, place: Place | None, text: str, size: int) -> ListPage:
     found: list[Listed] = []
     through, until, over = 0, monotonic() + ENOUGH_S, False
     while through < SCANNED and len(found) < size and not over and (not through or monotonic() < until):
@@ -116,7 +116,7 @@ async def _looked_through(call: Call, wanted: TaskFilter, place: Place | None, t
                 if len(found) == size:
                     over = False
                     break
-    return Stretch(
+    return ListPage(
         tasks=found,
         following="" if over or place is None else written(place),
         through=through,

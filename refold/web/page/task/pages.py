@@ -256,7 +256,7 @@ async def content(call: Call) -> Response:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch(Generic[T]):
+class Newest(Generic[T]):
     """Some of many things that happened one after the other.
 
     Attributes:
@@ -270,11 +270,11 @@ class Stretch(Generic[T]):
     later: int
 
 
-def _newest_of(call: Call, every: Sequence[T], size: int) -> Stretch[T]:
+def _newest_of(call: Call, every: Sequence[T], size: int) -> Newest[T]:
     """The newest; those before number `before`, if the address names one."""
     end = call.number("before", len(every), least=min(1, len(every)), most=len(every))
     first = max(0, end - size)
-    return Stretch(of=every[first:end], first=first, later=len(every) - end)
+    return Newest(of=every[first:end], first=first, later=len(every) - end)
 
 
 async def artifact(call: Call) -> Response:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from refold.a2a.security import Security
 from refold.a2a.security.api_keys import api_keys
-from refold.a2a.security.tokens import KeysUnavailable, Tokens
+from refold.a2a.security.tokens import KeysUnavailable, TokenRules
 from refold.cli.errors import CallError
 from refold.cli.verbs.processes.page import access, with_page
 from refold.core.authoring.define import skill_of
@@ -58,7 +58,7 @@ class NoKeys:
         pytest.param(tokens(OTHER), 401, "", id="nobodys-token"),
     ],
 )
-async def test_a_token_that_is_not_let_in_is_told_why(known: Tokens, status: int, said: str) -> None:
+async def test_a_token_that_is_not_let_in_is_told_why(known: TokenRules, status: int, said: str) -> None:
     """
     Whoever holds a token that cannot be checked now, or lacks the scope, reads so, at the door and at any address; of
     another one, only that nobody has it.
