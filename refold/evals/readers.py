@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pydantic import JsonValue
-
 from refold.core.authoring.tool import tool_spec
 from refold.core.commands import CallTool, EffectPolicy
+from refold.core.events import CommandFailed, Event, ToolResult
 from refold.core.fold.wanted import Perform
+from refold.effects.failures.classify import in_its_own_words
 from refold.effects.http.client import HttpClient, open_client
 from refold.effects.http.keys import wire_key
 from refold.effects.invocation import Invocation, as_current
+from refold.effects.tools import Tool, tools_of
 from refold.evals.rerun import CallReader
-from refold.testing.answers import Answers, as_json
 
 
 @asynccontextmanager
@@ -28,36 +29,31 @@ async def reading(functions: Sequence[Callable[..., Any]], task_id: str) -> Asyn
         task_id: The task that the calls are for.
     """
     http = open_client()
-    specs = [(function, spec) for function in functions if (spec := tool_spec(function)) is not None]
+    only_read = [one for one in functions if (spec := tool_spec(one)) and spec.effect is EffectPolicy.READ_ONLY]
     try:
-        yield {
-            spec.name: _reader(function, task_id, http)
-            for function, spec in specs
-            if spec.effect is EffectPolicy.READ_ONLY
-        }
+        yield {name: _reader(tool, task_id, http) for name, tool in tools_of(only_read).items()}
     finally:
         await http.aclose()
 
 
-def _reader(function: Callable[..., Any], task_id: str, http: HttpClient) -> CallReader:
-    answers = Answers(tools=[function])
-
-    async def read(want: Perform) -> JsonValue | Exception:
-        command = want.command
+def _reader(tool: Tool, task_id: str, http: HttpClient) -> CallReader:
+    async def read(want: Perform) -> Event:
+        command, id = want.command, want.invocation_id
         assert isinstance(command, CallTool)
         call = Invocation(
             task_id=task_id,
-            invocation_id=want.invocation_id,
-            idempotency_key=wire_key(namespace="eval", tool=command.name, key=want.invocation_id),
+            invocation_id=id,
+            idempotency_key=wire_key(namespace="eval", tool=command.name, key=id),
             attempt=want.attempt,
             http=http,
         )
         try:
             with as_current(call):
-                answer = await asyncio.to_thread(answers.give, command)  # in a thread, `current()` is the same call
-                answer = await answer if asyncio.iscoroutine(answer) else answer
-            return answer if isinstance(answer, Exception) else as_json(command, answer)
+                # In a thread, `current()` is the same call.
+                answer = await asyncio.to_thread(tool.spec.function, **tool.given(command))
+                answer = await answer if inspect.isawaitable(answer) else answer
+                return ToolResult(id=command.id, invocation_id=id, value=tool.as_json(answer))
         except Exception as error:  # noqa: BLE001 - an assertion in a tool is that tool's failure, as on a worker
-            return error
+            return CommandFailed(id=command.id, invocation_id=id, failure=in_its_own_words(error))
 
     return read

@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from pydantic import JsonValue
-
 from refold.core.authoring.skill import Live, Skill
 from refold.core.commands import AskApproval, CallTool, Command, Notify
 from refold.core.events import (
@@ -47,7 +45,6 @@ from refold.core.lifecycle import TaskState
 from refold.core.retry_policy import Failure, FailureKind
 from refold.evals.recording import MODEL_CALLS, Recording, described
 from refold.evals.result import Cost
-from refold.testing.answers import outcome
 
 NOT_RECORDED = "NotRecorded"
 """The type of the failure of a call that nothing answers."""
@@ -58,8 +55,8 @@ ENTRIES_BEYOND = 200
 AskModel = Callable[[Perform], Awaitable[Event]]
 """Makes a model call anew, and returns its result or failure."""
 
-CallReader = Callable[[Perform], Awaitable[JsonValue | Exception]]
-"""Calls a read-only tool, and returns its result or the exception that it raised."""
+CallReader = Callable[[Perform], Awaitable[Event]]
+"""Calls a read-only tool, and returns its result or failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +158,7 @@ class Rerun:
                 await self._ask(want)
             elif isinstance(command, CallTool) and command.name in self.rules.readers:
                 self.live.append(described(command))
-                answer = await self.rules.readers[command.name](want)
-                self._feed(outcome(command, want.invocation_id, answer))
+                self._feed(await self.rules.readers[command.name](want))
             else:
                 self.unrecorded.append(described(command))
                 self._feed(_not_recorded(command, want.invocation_id))
