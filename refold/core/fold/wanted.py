@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from pydantic_core import to_json
 
@@ -73,8 +74,20 @@ class SendAnswer:
 Want = Perform | Alarm | SendAnswer
 
 
-Known = dict[str, tuple[Pending, tuple[tuple[str, Want], ...]]]
-"""What a caller keeps between two looks at a task with many open commands: what each command wanted."""
+class Remembered(NamedTuple):
+    """What one open command wanted.
+
+    Attributes:
+        pending: The command, as it was.
+        wants: What it wanted then, by key.
+    """
+
+    pending: Pending
+    wants: tuple[tuple[str, Want], ...]
+
+
+Known = dict[str, Remembered]
+"""What a caller keeps between two looks at a task with many open commands: what each wanted, by invocation id."""
 
 
 def wanted(snapshot: Snapshot, known: Known | None = None) -> dict[str, Want]:
@@ -96,13 +109,12 @@ def wanted(snapshot: Snapshot, known: Known | None = None) -> dict[str, Want]:
     known = Known() if known is None else known
     for id, pending in snapshot.pending.items():
         kept = known.get(id)
-        if kept is None or kept[0] is not pending:
-            kept = pending, tuple(_of_command(snapshot, id, pending))
+        if kept is None or kept.pending is not pending:
+            kept = Remembered(pending, tuple(_of_command(snapshot, id, pending)))
             if snapshot.fork is None and not isinstance(pending.command, CallChat):  # these depend on more of the task
                 known[id] = kept
         if id not in settled:
-            for key, want in kept[1]:
-                wants[key] = want
+            wants.update(kept.wants)
     for id in known.keys() - snapshot.pending.keys():
         del known[id]
     return wants

@@ -1,7 +1,7 @@
 """How failures are written: bounded in size, and encrypted where there is a codec.
 
 A worker without the key or the storage of an activity's input leaves the activity to others, though the SDK would fail
-it: the failure gets a type of its own, by which the task goes on asking (`refold.temporal.worker.task.perform`).
+it: the failure gets a type of its own, by which the task goes on asking (`refold.temporal.worker.task.outcomes`).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from refold.temporal.data.failures import NOT_READABLE
 from refold.temporal.data.payloads import Stored, codec_in, data_converter, load
 from refold.temporal.data.storage import Folder, Off, ValueCorrupt, ValueDriver, ValueMissing, key_of
 from refold.temporal.encryption import Encryption, from_env
-from refold.temporal.worker.task.perform import LOST_S, failure_of
+from refold.temporal.worker.task.outcomes import LOST_S, failure_of
 
 OLD, NEW = b"o" * 32, b"n" * 32
 SECRET = "a secret diagnosis"

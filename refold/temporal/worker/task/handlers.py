@@ -49,6 +49,7 @@ from refold.temporal.data.wire import (
 )
 from refold.temporal.worker.task.absences import Absences, got
 from refold.temporal.worker.task.display import count_refused, note_refused, note_released, said_by
+from refold.temporal.worker.task.parts import Reports
 
 LARGEST_REFUSED = 2_000_000
 """The largest input of an update, in bytes, that is refused before it is in history."""
@@ -66,8 +67,7 @@ class TaskHandlers(ABC):
     _now: Snapshot
     _entries: list[Entry]
     _marks: list[Snapshot]
-    _reports_end: bool
-    _ends_last: bool
+    _reports: Reports
     _absences: Absences
     _cancellation: CancelRequested
     _first: Event | None
@@ -153,8 +153,8 @@ class TaskHandlers(ABC):
 
     @workflow.signal(name="report_end", description="Send the outcome as a signal; sent by the whole task.")
     def _report_end_signal(self, *inputs: Any) -> None:
-        self._reports_end = True
-        self._ends_last = bool(inputs)  # earlier releases sent none, and had the outcome sent beside other reports
+        self._reports.end = True
+        self._reports.end_last = bool(inputs)  # earlier releases sent none
 
     @workflow.signal(name="decide", description="Decide at a gate: gate, digest, decision, approver, comment.")
     def _decide_signal(self, *inputs: Any) -> None:

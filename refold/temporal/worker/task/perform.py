@@ -1,6 +1,6 @@
 """Starts what a task wants on Temporal: a command as an activity or child workflow, an alarm as a timer.
 
-Each start returns a future, and each finished future becomes one event.
+Each start returns a future; `refold.temporal.worker.task.outcomes` makes an event of each finished one.
 """
 
 from __future__ import annotations
@@ -9,23 +9,14 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, assert_never
 
-from pydantic import Field, ValidationError
-from pydantic_core import to_json
+from pydantic import Field
 from temporalio import workflow
 from temporalio.common import RetryPolicy, TypedSearchAttributes
-from temporalio.exceptions import (
-    ActivityError,
-    ApplicationError,
-    CancelledError,
-    ChildWorkflowError,
-    FailureError,
-    TerminatedError,
-    TimeoutError,
-)
+from temporalio.exceptions import ApplicationError
 
 from refold.conversation import MEMORY_TOOLS, LlmOutcome, request_of
 from refold.core.chat import Reply
@@ -40,28 +31,12 @@ from refold.core.commands import (
     Notify,
     Sleep,
 )
-from refold.core.events import (
-    ActivityResult,
-    ChatResult,
-    CommandFailed,
-    Event,
-    LlmResult,
-    Notified,
-    SkillOutcome,
-    SkillResult,
-    ToolResult,
-    UserMessage,
-    WorkflowResult,
-)
+from refold.core.events import UserMessage
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, Perform, SendAnswer, Want
-from refold.core.retry_policy import Failure, FailureKind
-from refold.core.values import Value
 from refold.cost import OWNER_DAY
 from refold.engine import PayloadTooLarge
 from refold.engine.refusals import not_needed
-from refold.temporal.data.failures import NOT_READABLE
-from refold.temporal.data.inputs import Unread
 from refold.temporal.data.search_attributes import at_start
 from refold.temporal.data.wire import (
     CHAT_ACTIVITY,
@@ -75,28 +50,14 @@ from refold.temporal.data.wire import (
 from refold.temporal.worker import profile
 from refold.temporal.worker.task.signals import signal
 
-LOST_S = 3600.0
-"""How long, in seconds, a command is sent again whose workers were lost or could not read it. Then a person is asked,
-or, if no worker could read it, the command fails."""
-
 LOCAL_PATIENCE = timedelta(seconds=60)
 """How long a local activity may wait for a free slot of its worker, and for its effect."""
-
-ANOTHER_LEDGER = "another_ledger"
-"""The type of the failure of a worker that does not see what was performed for the task (`refold.effects.short`)."""
-
-LEFT = frozenset({"unknown_tool", "unknown_activity", "another_release"})
-"""The types of the failures of a worker that cannot perform an effect, though another one may."""
 
 _CLOSE, _CANCEL = workflow.ParentClosePolicy, workflow.ChildWorkflowCancellationType
 _WAIT = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 
 
-CANCELED = Failure(kind=FailureKind.PERMANENT, type="canceled", message="it was canceled from outside")
-"""The failure of an activity or a part that somebody else canceled."""
-
-
-class _Asked(CallLlm):
+class _ModelCall(CallLlm):
     """A model call as its activity gets it: without its kind, which the activity's name says."""
 
     kind: Literal["llm"] = Field(default="llm", exclude=True)
@@ -159,8 +120,8 @@ def _effect(want: Perform, task: Snapshot, how: How) -> asyncio.Future[Any]:
     match command:
         case CallLlm():
             # Left out if false, since it would be written to history with each call.
-            asked = _Asked.trusted(**vars(command))
-            args = _lean([asked, task.stream, owner, how.ledger], [False, None, None])
+            call = _ModelCall.trusted(**vars(command))
+            args = _lean([call, task.stream, owner, how.ledger], [False, None, None])
             return activity(LLM_ACTIVITY, args, LlmOutcome, queue=command.queue)
         case CallChat():
             assert want.prior is not None
@@ -350,149 +311,3 @@ def _worker_loss(timeouts: profile.Profile) -> RetryPolicy:
 
 def _summary(want: Perform) -> str:
     return want.command.id if want.attempt == 1 else f"{want.command.id} (try {want.attempt})"
-
-
-class AnotherLedger(Exception):
-    """The worker does not see what was performed for the task. Fails the workflow task: another worker may go on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Local:
-    """What came of an effect that was performed within a workflow task.
-
-    Attributes:
-        event: The outcome; None where the effect goes over to a regular activity.
-        at: When it came; None where it goes over.
-        recorded: The ledger brings it again if its workflow task is lost, which a failure is not.
-    """
-
-    event: Event | None = None
-    at: datetime | None = None
-    recorded: bool = False
-
-
-def local_outcome(want: Perform, done: asyncio.Future[Any]) -> Local:
-    """What came of a local activity.
-
-    Raises:
-        AnotherLedger: Another worker has to go on with the task.
-    """
-    if done.cancelled():
-        return Local()  # by its worker, which is stopped
-    error = done.exception()
-    if error is None:
-        return _read_local(want, done.result())
-    cause = error.cause if isinstance(error, ActivityError) else error
-    if isinstance(cause, ApplicationError) and cause.type == ANOTHER_LEDGER:
-        raise AnotherLedger(cause.message)
-    # Only what the effect itself said is its failure: a worker that does not know it, or leaves, is none.
-    if not isinstance(cause, ApplicationError) or len(cause.details) < 2 or cause.type in LEFT:
-        return Local()
-    failed = CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=_classified(cause))
-    return Local(event=failed, at=_moment(cause.details[1]))
-
-
-def _read_local(want: Perform, brought: Any) -> Local:
-    try:
-        at, value = brought
-        kind = _VALUES.get(type(want.command))
-        event = _result_or_failure(want, value if kind is None else kind.model_validate_json(to_json(value)))
-        return Local(event=event, at=_moment(at), recorded=True)
-    except (TypeError, ValueError):  # an `Unread`, for example
-        return Local()
-
-
-def _moment(milliseconds: float) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1_000, UTC)
-
-
-_VALUES: dict[type, type[Value]] = {CallLlm: LlmOutcome, CallChat: Reply}
-
-
-def outcome(want: Want, done: asyncio.Future[Any]) -> Event | None:
-    """The event that a finished future is; None for what was canceled because nobody wants it any more."""
-    if done.cancelled():
-        return None
-    error = done.exception()
-    if isinstance(want, Alarm):
-        return want.event if error is None else None
-    if isinstance(want, SendAnswer):
-        return None  # a part that is gone has an outcome of its own
-    if error is None:
-        return _result_or_failure(want, done.result())
-    if not isinstance(error, FailureError | PayloadTooLarge):
-        raise error
-    failure = failure_of(error)
-    return CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure)
-
-
-_OF_REFOLD = {CallLlm: LlmOutcome, CallChat: Reply, CallSkill: SkillOutcome | TaskResult}
-
-
-def _result_or_failure(want: Perform, value: Any) -> Event:
-    """The command's result; a failure where it is none, which an activity or a workflow of any program may return."""
-    expected = _OF_REFOLD.get(type(want.command), object)
-    try:
-        if isinstance(value, expected) and not isinstance(value, Unread):
-            return _result(want, value)
-        why = value.why if isinstance(value, Unread) else f"{type(value).__name__} came"
-    except ValidationError:
-        why = f"{type(value).__name__} is no JSON"
-    failure = Failure(kind=FailureKind.PERMANENT, type="result", message=f"its result cannot be read: {why}")
-    return CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure)
-
-
-def _result(want: Perform, value: Any) -> Event:
-    ids = {"id": want.command.id, "invocation_id": want.invocation_id}
-    match want.command:
-        case CallLlm():
-            answer: LlmOutcome = value
-            return LlmResult(**ids, value=answer.value, model=answer.model, usage=answer.usage)
-        case CallChat():
-            return ChatResult(**ids, reply=value)
-        case CallTool():
-            return ToolResult(**ids, value=value)
-        case Notify():
-            return Notified(**ids)
-        case CallActivity():
-            return ActivityResult(**ids, value=value)
-        case CallSkill():
-            found = value if isinstance(value, SkillOutcome) else value.outcome
-            return SkillResult(**ids, outcome=found)
-        case CallWorkflow():
-            return WorkflowResult(**ids, value=value)
-        case Sleep():
-            raise AssertionError("a sleep is an alarm")
-        case _:
-            assert_never(want.command)
-
-
-def failure_of(error: BaseException) -> Failure:
-    """Why an activity or a child failed, as it was classified where it ran."""
-    cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) and error.cause else error
-    match cause:
-        case ApplicationError() if isinstance(error, ActivityError):
-            return _classified(cause)
-        case ApplicationError():
-            return Failure(kind=FailureKind.PERMANENT, type=cause.type or "failed", message=cause.message)
-        case TimeoutError():
-            # Many workers may be killed at once, so it is sent again later; one that must not be repeated is looked up.
-            message = "its worker was lost, or it took too long, again and again"
-            return Failure(kind=FailureKind.UNKNOWN, type="worker_lost", message=message, again_s=LOST_S)
-        case CancelledError():
-            return CANCELED
-        case TerminatedError():
-            return Failure(kind=FailureKind.PERMANENT, type="terminated", message="it was terminated from outside")
-        case _:
-            return Failure(kind=FailureKind.PERMANENT, type=type(cause).__name__, message=str(cause))
-
-
-def _classified(error: ApplicationError) -> Failure:
-    if error.type == NOT_READABLE:
-        return Failure(kind=FailureKind.PERMANENT, type=NOT_READABLE, message=error.message, again_s=LOST_S)
-    if error.details:
-        try:
-            return Failure.model_validate(error.details[0])
-        except ValidationError:
-            pass  # an activity of the user's own, with details of its own
-    return Failure(kind=FailureKind.PERMANENT, type=error.type or "failed", message=error.message)

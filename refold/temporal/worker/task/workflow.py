@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, ClassVar, TypeGuard
 
 from temporalio import workflow
@@ -20,7 +19,7 @@ from refold.carrying import resumed
 from refold.core.authoring.skill import Live, Skill
 from refold.core.commands import CallSkill
 from refold.core.errors import InputRejected, SkillError
-from refold.core.events import CancelRequested, ChildAsked, CommandFailed, Event, SkillResult, Unreadable, UserMessage
+from refold.core.events import CancelRequested, CommandFailed, Event, SkillResult, Unreadable, UserMessage
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
 from refold.core.fold.questions import refused_answers
@@ -31,7 +30,6 @@ from refold.core.lifecycle import Ending
 from refold.core.lineage.ids import own_id
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import REFUSAL_CHARS, shortened
-from refold.core.waits import Unresolved, Wait
 from refold.digests import chained
 from refold.divergence import Difference
 from refold.engine import PayloadTooLarge
@@ -51,9 +49,10 @@ from refold.temporal.worker.short.ways import Ways, may
 from refold.temporal.worker.task.absences import Absences, InputAbsent
 from refold.temporal.worker.task.display import Display
 from refold.temporal.worker.task.handlers import MARK_ENTRIES, TaskHandlers
-from refold.temporal.worker.task.perform import CANCELED, How, begin, failure_of, left_open, local_outcome, outcome
+from refold.temporal.worker.task.outcomes import CANCELED, failure_of, local_outcome, outcome
+from refold.temporal.worker.task.parts import ReportingParts, Reports
+from refold.temporal.worker.task.perform import How, begin, left_open
 from refold.temporal.worker.task.room import Room
-from refold.temporal.worker.task.signals import signal
 
 
 class SkillWorkflow(TaskHandlers):
@@ -95,19 +94,13 @@ class SkillWorkflow(TaskHandlers):
         self._wants: Known = {}
         self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
         self._open: dict[str, tuple[Want, asyncio.Future[Any]]] = {}  # not wanted any more, and has not ended
-        self._told = dict.fromkeys(start.left, True)  # parts, and whether they know that they report their end
-        self._started: set[str] = set()  # parts, in this run
-        self._reports_end = start.reports_end
-        self._ends_last = start.ends_last
+        self._reporting = ReportingParts(start.left, self._reconcile)
+        self._reports = Reports(start, self._base, self._reconcile)
         self._cancellation = start.cancellation or CancelRequested()
-        self._end_reported = False
         self._display = Display(self._base, later=start.later)
         self._short = Stretches(Ways(self.skill).takes, self._reconcile, self._settled_local, self._stop_with)
         self._room = Room(lambda: self._short.outside(self._reconcile))
         self._acting = False
-        self._reported = ((), ()) if start.snapshot is None else _for_people(self._base)
-        self._report: asyncio.Future[None] | None = None  # on its way to the parent
-        self._unfit: dict[str, str] = {}  # answers of the parent, since the last report
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._delay: asyncio.Future[None] | None = None
         self._stays = False
@@ -257,7 +250,7 @@ class SkillWorkflow(TaskHandlers):
         if unasked:
             entry = entry.changed({"patches": {id: yes for id, yes in entry.patches.items() if id not in unasked}})
         self._entries.append(entry)
-        self._unfit |= refused_answers(entry, self._now)
+        self._reports.refused(refused_answers(entry, self._now))
         self.digests.append(chained(self.digests[-1], entry))
         if len(self._entries) % MARK_ENTRIES == 0:
             self._marks.append(self._now)
@@ -310,9 +303,9 @@ class SkillWorkflow(TaskHandlers):
                 continue
             if type(one) is not Perform or (self._room.is_free and not self._is_open(one)):
                 self._begin_in_time(key, one, draining)
-        self._report_waits()
+        self._reports.waits(self._now)
         if draining:
-            self._tell_parts()
+            self._reporting.ask([one.invocation_id for one, _ in self._going.values() if _is_part(one)])
         if finished(self._now):
             over = self._short.is_idle and not any(_is_part(one) for one, _ in self._open.values())
         else:
@@ -337,30 +330,6 @@ class SkillWorkflow(TaskHandlers):
     def _is_open(self, want: Perform) -> bool:
         """Whether an attempt that is not wanted any more has not ended yet. The next one would have the same id."""
         return want.invocation_id in self._open
-
-    def _report_waits(self) -> None:
-        """Tell the task that this one is a part of what waits for people here, so that they see it there.
-
-        One signal at a time, since two could overtake each other: the next one leaves once this one is delivered.
-        """
-        if self._ends_last and finished(self._now):
-            return  # its outcome says that it waits for nobody
-        parent = workflow.info().parent
-        if parent is None or self._start.parent is None or self._report:
-            return
-        if _for_people(self._now) == self._reported and not self._unfit:
-            return
-        waits, unresolved = self._reported = _for_people(self._now)
-        asked = ChildAsked(invocation_id=self._now.task_id, waits=waits, unresolved=unresolved, refused=self._unfit)
-        self._unfit = {}
-        self._report = asyncio.ensure_future(signal(parent.workflow_id, "child", asked, needed=_is_needed))
-        self._report.add_done_callback(self._reported_to)
-
-    def _reported_to(self, report: asyncio.Future[None]) -> None:
-        self._report = None
-        if not report.cancelled():
-            report.exception()  # a parent that is gone needs to know nothing
-            self._reconcile()
 
     def _begin_in_time(self, key: str, want: Want, draining: bool) -> None:
         """Begin what is wanted, unless it has to wait: for a stretch, or for the next run."""
@@ -387,7 +356,7 @@ class SkillWorkflow(TaskHandlers):
                 recovery=self.recovery,
                 ledger=short.ledger if recorded else None,
                 local=local,
-                started=self._started.add,
+                started=self._reporting.started,
             )
             future = begin(want, self._now, how)
         self._going[key] = (want, future)
@@ -465,12 +434,12 @@ class SkillWorkflow(TaskHandlers):
     def _held_by(self, wants: Iterable[Want]) -> Iterator[str]:
         """What must end before a new run, which could not receive its outcome, as people read it."""
         for one, _ in self._going.values():
-            if isinstance(one, Perform) and not self._told.get(one.invocation_id):
+            if isinstance(one, Perform) and not self._reporting.know(one.invocation_id):
                 yield f"{one.command.kind} {one.command.subject}"
         for want in wants:
             if isinstance(want, Perform) and self._is_open(want):
                 yield f"{want.command.kind} {want.command.subject}"
-        if self._report is not None:
+        if self._reports.is_under_way:
             yield "its report to the task that it is a part of"
 
     def _seal(self) -> None:
@@ -483,33 +452,6 @@ class SkillWorkflow(TaskHandlers):
 
     def _seal_waits(self) -> tuple[str, ...]:
         return tuple(self._held_by(wanted(self._now).values()))
-
-    def _tell_parts(self) -> None:
-        """Ask the open parts to send their outcome as a signal, which reaches the task's next run."""
-        for want, _ in list(self._going.values()):
-            if _is_part(want) and want.invocation_id not in self._told:
-                self._told[want.invocation_id] = False
-                telling = asyncio.ensure_future(self._tell(want.invocation_id))
-                telling.add_done_callback(partial(self._told_part, want.invocation_id))
-
-    async def _tell(self, id: str) -> None:
-        early = id not in self._started
-        try:
-            await signal(id, "report_end", True)
-        except ApplicationError:
-            if not early:
-                raise
-            await workflow.wait_condition(lambda: id in self._started)  # the signal overtook the start
-            await signal(id, "report_end", True)
-
-    def _told_part(self, id: str, telling: asyncio.Future[None]) -> None:
-        if telling.cancelled():
-            return
-        if telling.exception() is None:
-            self._told[id] = True
-            self._reconcile()
-        else:
-            del self._told[id]  # it has ended: its outcome is on its way
 
     def _part_ended(self, ended: PartEnded) -> None:
         self._short.outside(lambda: self._take_end(ended))
@@ -531,20 +473,14 @@ class SkillWorkflow(TaskHandlers):
             self._feed(CommandFailed(**ids, failure=ended.failure or CANCELED))
 
     async def _report_end(self, failure: Failure | None = None) -> None:
-        parent = workflow.info().parent
-        if parent is None or self._end_reported or not self._reports_end:
+        if not self._reports.end_is_due:
             return
         if failure is None and self._now.ending is Ending.CANCELED:
             failure = CANCELED
         elif failure is None and self._now.ending is not Ending.COMPLETED:
             failure = Failure(kind=FailureKind.PERMANENT, type=self._failed_as(), message=self._now.reason)
         outcome = self._result().outcome if failure is None else None
-        ended = PartEnded(invocation_id=self._now.task_id, outcome=outcome, failure=failure)
-        if self._ends_last and self._report is not None:
-            await asyncio.wait([self._report])  # two signals could overtake each other
-        with contextlib.suppress(ApplicationError):  # a parent that is gone needs to know nothing
-            await signal(parent.workflow_id, "part_ended", ended, needed=_is_needed)
-        self._end_reported = True
+        await self._reports.ended(PartEnded(invocation_id=self._now.task_id, outcome=outcome, failure=failure))
 
     def _go_on(self) -> None:
         """Go on in a new run; or in this one to the task's end, if a new run would begin with too large a value."""
@@ -577,9 +513,9 @@ class SkillWorkflow(TaskHandlers):
             context=self._start.context,
             earlier=self._runs_so_far(),
             parts={id: part for id, part in self._parts.items() if id in self._now.pending},
-            left=tuple(id for id in self._told if id in self._now.pending),
-            reports_end=self._reports_end,
-            ends_last=self._ends_last,
+            left=tuple(id for id in self._reporting if id in self._now.pending),
+            reports_end=self._reports.end,
+            ends_last=self._reports.end_last,
             events_per_run=self._start.events_per_run,
             cancellation=self._cancellation if self._cancellation != CancelRequested() else None,
         )
@@ -644,12 +580,6 @@ def _is_part(want: Want) -> TypeGuard[Perform]:
     return type(want) is Perform and type(want.command) is CallSkill
 
 
-def _is_needed() -> bool:
-    """Whether the task that this one is a part of has not canceled it. One that has may wait for it to close, in a run
-    that takes no more signals."""
-    return not (workflow.cancellation_reason() or "").endswith(NOT_NEEDED)
-
-
 def _without_sdk_words(reason: str) -> str:
     """The reason why a task cancels its part, without the SDK's words before it, which name the id of a run.
 
@@ -657,10 +587,6 @@ def _without_sdk_words(reason: str) -> str:
     """
     _, _, said = reason.partition(" with reason: ")
     return said if said.endswith(NOT_NEEDED) else reason
-
-
-def _for_people(task: Snapshot) -> tuple[tuple[Wait, ...], tuple[Unresolved, ...]]:
-    return task.open_waits, task.unresolved
 
 
 async def _request_cancel() -> None:
