@@ -42,7 +42,7 @@ def unfit_values(
 
 
 def unfit_settings(settings: Any) -> Iterator[str]:
-    """Those of an agent's settings that are refold's own: the provider never sees them, and so cannot refuse them."""
+    """Mistakes in the settings that refold reads itself: the provider never sees these, and so cannot refuse them."""
     if settings is None:
         return
     if not isinstance(settings, Mapping):

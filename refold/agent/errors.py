@@ -41,7 +41,7 @@ class BudgetExceeded(SkillError):
 
 
 class NoPrice(SkillError):
-    """A budget in US dollars meets a model whose price is not known, and so would bound nothing.
+    """The price of a model is not known, so that a budget in US dollars would bound nothing.
 
     Attributes:
         model: `provider:model`, as the provider names it.

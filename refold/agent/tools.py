@@ -82,7 +82,7 @@ class AgentTool:
         return replace(self, budget=PartBudget(**bound))
 
     def misfits(self, args: Mapping[str, JsonValue]) -> str:
-        """Why the worker would refuse these arguments by their types; empty if it would not, or nobody can tell here.
+        """Why the worker would refuse these arguments by their types; empty if they fit, or only the worker can check.
 
         Only plain types are checked: the check of another one may be code that is not pure.
         """
@@ -96,7 +96,7 @@ class AgentTool:
         return f"tool {self.name!r}: {'; '.join(found)}" if found else ""
 
     def left_out(self, args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """The arguments of its key that a call does not give, as the function has them by default."""
+        """The defaults of those arguments of the business key that a call leaves out."""
         return defaults_of(self.function, (name for name in key_names(self.key) if name not in args))
 
     def command(self, args: Mapping[str, JsonValue], retry: RetryPolicy | None) -> CallTool | CallSkill:
@@ -156,7 +156,7 @@ def key_names(key: str) -> list[str]:
 
 
 def defaults_of(function: Callable[..., Any] | None, names: Iterable[str]) -> dict[str, JsonValue]:
-    """The defaults of these parameters as a model would give them; without those that have none.
+    """The defaults of these parameters, as a model would write them; a parameter without a default is left out.
 
     Raises:
         SkillError: A default cannot be written as JSON.
@@ -249,7 +249,7 @@ def tools_of(given: Any, brought: Iterable[Any] = ()) -> tuple[dict[str, AgentTo
     Args:
         given: Functions declared with `@tool`, skills, `AgentTool` values, names of tools that only the worker knows,
             and names of servers' tools, `server.tool` or `server.*`.
-        brought: Those that plugins add.
+        brought: Tools that plugins add.
     """
     tools: dict[str, AgentTool] = {}
     remote: list[str] = []

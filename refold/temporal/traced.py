@@ -47,7 +47,7 @@ class Moment:
 
 
 def tell_entry(task: Snapshot, entry: Entry) -> None:
-    """Tell of an entry that moved the task, or closed a gate; nothing if the task is not traced."""
+    """Trace an entry that moved the task, or closed a gate. Does nothing if the task is not traced."""
     if TELL not in workflow.extern_functions():
         return  # first, since a task may take thousands of events in one go
     decided = isinstance(entry.event, DecisionMade) and not entry.refused
@@ -71,10 +71,10 @@ def tell_entry(task: Snapshot, entry: Entry) -> None:
 
 
 def tell(name: str, attributes: dict[str, str | int | bool], link: Payload | None = None) -> Payload | None:
-    """Tell of a moment of the present task; nothing if it is not traced, and on replay.
+    """Trace a moment of the current task. Does nothing if the task is not traced, or on replay.
 
     Returns:
-        The header with which something goes on below this moment; None if nothing was told.
+        The header for what this moment causes, whose spans are its children; None if nothing was traced.
     """
     make: Callable[[Moment], Payload | None] | None = workflow.extern_functions().get(TELL)
     info = workflow.info()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.core.fold.failures import TABLE, Cause
+from refold.core.fold.failures import TABLE, Cause, Cell
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "how-it-works.md"
@@ -14,7 +14,7 @@ def drawn() -> str:
     rows = list(dict.fromkeys((stage, role) for stage, role, _ in TABLE))
     lines = [f"|{' --- |' * (2 + len(Cause))}"]
     for stage, role in rows:
-        actions = (TABLE.get((stage, role, cause), "") for cause in Cause)
+        actions = (TABLE.get(Cell(stage, role, cause), "") for cause in Cause)
         lines.append(f"| {stage} | {role} | {' | '.join(str(one).replace('_', ' ') for one in actions)} |")
     return HEAD + "".join(f"{line}\n" for line in lines).replace("|  |", "| |").replace("|  |", "| |")
 

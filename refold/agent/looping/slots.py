@@ -224,7 +224,7 @@ def nodes_of(slots: Sequence[Any], path: str = "", numbers: dict[str, int] | Non
 
 
 def every(nodes: Iterable[Node]) -> Iterator[Node]:
-    """The nodes, and those within them."""
+    """The nodes, each followed by the nodes nested in it."""
     for node in nodes:
         yield node
         yield from every(node.inner)

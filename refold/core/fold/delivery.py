@@ -75,7 +75,7 @@ def _decide_redone(draft: Draft) -> None:
     for event in draft.held:
         if draft.lifecycle is not TaskState.RUNNING:
             return
-        if isinstance(event, CommandFailed) and cell_of(draft, event)[1] is Role.REDO:
+        if isinstance(event, CommandFailed) and cell_of(draft, event).role is Role.REDO:
             draft.held = tuple(one for one in draft.held if one is not event)
             act_on_failure(draft, event)
 
@@ -86,7 +86,7 @@ def _deliverable(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
     While the task is paused, timers are delivered here, and so are answers in a race (`questions.closed`).
     """
     for event in events:
-        if isinstance(event, CommandFailed) and cell_of(draft, event)[0] is not Stage.RUNNING:
+        if isinstance(event, CommandFailed) and cell_of(draft, event).stage is not Stage.RUNNING:
             yield from act_on_failure(draft, event)
         elif isinstance(event, TimerFired | UserMessage | DecisionMade) and draft.lifecycle is TaskState.PAUSED:
             _call(draft, event)
@@ -110,7 +110,7 @@ def act_on_failure(draft: Draft, failed: CommandFailed) -> Sequence[Event]:
         case Action.RELEASE:
             draft.change_pending(failed.invocation_id, blocked=False, due_at=None)
             failures.release(draft)
-            return act_on_failure(draft, failed) if cell_of(draft, failed)[0] is not Stage.RUNNING else (failed,)
+            return act_on_failure(draft, failed) if cell_of(draft, failed).stage is not Stage.RUNNING else (failed,)
         case Action.DELIVER:
             failures.drop(draft, failed)
             draft.keep_receipt(failed)
@@ -303,8 +303,8 @@ def _places(error: BaseException) -> tuple[str, str]:
 
     The journal has the first: a line moves with each line above it, and code that says the same would seem to differ.
     """
-    walked = [(frame.f_code, str(frame.f_globals.get("__name__")), at) for frame, at in walk_tb(error.__traceback__)]
-    frames = [one for one in walked if not one[1].startswith("refold.core.")]
-    own = [one for one in frames if not _LIBRARY.search(one[0].co_filename)]
-    code, module, line = (own or frames or walked)[-1]
+    walked = [(str(frame.f_globals.get("__name__")), frame.f_code, at) for frame, at in walk_tb(error.__traceback__)]
+    frames = [(module, code, at) for module, code, at in walked if not module.startswith("refold.core.")]
+    own = [(module, code, at) for module, code, at in frames if not _LIBRARY.search(code.co_filename)]
+    module, code, line = (own or frames or walked)[-1]
     return f"at {module} in {code.co_name}", f"{code.co_filename}:{line}"

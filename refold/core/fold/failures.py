@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -116,7 +117,13 @@ class Action(StrEnum):
     """Note in the journal that no reminder was sent; the gate stays open."""
 
 
-Cell = tuple[Stage, Role, Cause]
+class Cell(NamedTuple):
+    """A place in the table."""
+
+    stage: Stage
+    role: Role
+    cause: Cause
+
 
 # One row for each stage and role, one column for each cause; "-" where the cause cannot be.
 _ROWS = """
@@ -142,7 +149,7 @@ ended     undo      retry_undo  give_up    -      give_up    give_up  -       -
 # questions. A reminder is dropped with its gate, and while a gate is open the task is paused.
 _HEAD, *_LINES = (line.split() for line in _ROWS.strip().splitlines())
 TABLE: Mapping[Cell, Action] = {
-    (Stage(stage), Role(role), Cause(cause)): Action(action)
+    Cell(Stage(stage), Role(role), Cause(cause)): Action(action)
     for stage, role, *actions in _LINES
     for cause, action in zip(_HEAD[2:], actions, strict=True)
     if action != "-"
@@ -153,8 +160,8 @@ def cell_of(draft: Draft, failed: CommandFailed) -> Cell:
     """The cell of the table that applies to a failure now."""
     pending = draft.pending.get(failed.invocation_id)
     if pending is None:
-        return _stage(draft, None), Role.QUESTION, Cause.PERMANENT
-    return _stage(draft, pending), _role(pending), _cause(draft, pending, failed)
+        return Cell(_stage(draft, None), Role.QUESTION, Cause.PERMANENT)
+    return Cell(_stage(draft, pending), _role(pending), _cause(draft, pending, failed))
 
 
 def _stage(draft: Draft, pending: Pending | None) -> Stage:

@@ -174,7 +174,7 @@ def _interrupt(draft: Draft) -> Sequence[Event] | None:
 
 
 def _meant(draft: Draft, waits: Sequence[Wait], message: UserMessage) -> list[Wait]:
-    """Those of these questions that the message may be meant for and that have not timed out."""
+    """The questions that the message may be meant for, without those that have timed out."""
     asked = (one for one in waits if isinstance(one.ask, AskUser) and not one.late(draft.at))
     return [one for one in asked if answers(message, one)]
 

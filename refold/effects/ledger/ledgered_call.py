@@ -368,7 +368,7 @@ async def until_answered(call: Callable[[], Awaitable[T]], invocation_id: str) -
 
 
 def unknown_outcome(tool: str, why: str) -> str:
-    """What a person is told who decides about an effect with an unknown outcome."""
+    """The message for the person who decides about an effect with an unknown outcome."""
     return (
         f"it is not known whether the tool {tool!r} has had its effect, and it may happen once at most: {why}; find "
         "out at the receiver, then resolve the command"

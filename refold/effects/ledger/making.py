@@ -45,7 +45,7 @@ def make_file(file: Path, place: str, *, with_folder: bool) -> None:
 
 
 def identity_of(file: Path) -> tuple[int, int] | None:
-    """What tells a file from another one that takes its name; None if it is gone."""
+    """The device and inode of a file, which a new file of the same name does not share; None if there is no file."""
     try:
         found = file.stat()
     except FileNotFoundError:

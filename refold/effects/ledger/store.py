@@ -210,7 +210,7 @@ class Store:
                     )
 
     def identity(self) -> str:
-        """What tells this database from others: made with the first question, then kept in the database itself.
+        """The id of this database: made when it is first asked for, and kept in the database itself.
 
         Raises:
             LedgerUnavailable: It cannot be read, or not be written at first.

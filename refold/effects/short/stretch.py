@@ -114,14 +114,14 @@ class Going(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether its outcome is there."""
+        """Whether the effect has ended."""
 
     @property
     def is_new(self) -> bool:
         """Whether it was performed, and no earlier attempt of the workflow task had its outcome."""
 
     async def record(self) -> Record:
-        """Its outcome, once it is there."""
+        """The effect's outcome, once it has ended."""
 
     def drop(self) -> None:
         """Cancel it: the task does not want it any more."""
@@ -142,7 +142,7 @@ class Begin(Protocol):
 
 
 class Stretch:
-    """One such activity.
+    """The activity that performs a task's effects, one stretch after another.
 
     Args:
         run: The run that it belongs to.

@@ -97,7 +97,7 @@ class WithinWorker:
 
     @property
     def is_over(self) -> bool:
-        """Whether its outcome is there."""
+        """Whether the effect has ended."""
         return self._work.done()
 
     @property
@@ -106,7 +106,7 @@ class WithinWorker:
         return self._novelty.found
 
     async def record(self) -> Record:
-        """Its outcome, once it is there."""
+        """The effect's outcome, once it has ended."""
         await asyncio.wait([self._work])
         label = self.asked.label
         if self._work.cancelled():  # by its worker, which is stopped

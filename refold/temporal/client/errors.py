@@ -232,7 +232,7 @@ def server_refused(error: RPCError, what: str) -> EngineError:
 
 
 def unwritable(error: PydanticSerializationError) -> InputRejected:
-    """What to tell somebody whose words cannot be written: half a surrogate pair, as text that was cut may end in."""
+    """The refusal of text that cannot be written as JSON: cut text may end in half a surrogate pair."""
     return InputRejected(f"what is to be sent cannot be written as JSON: {shortened(str(error), REFUSAL_CHARS)}")
 
 

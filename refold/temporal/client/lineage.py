@@ -32,14 +32,14 @@ ORIGIN_MEMO = "refold-origin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a task goes on from.
+    """The task that a recovered or forked task continues.
 
     Attributes:
-        skill: Its skill.
-        how: It goes on for a task that failed, or branches off.
-        seq: The entry that it goes on from.
-        batch: The work of other tasks goes before that task's, and so before the new one's.
-        task_queue: The workers that serve it.
+        skill: The skill of both.
+        how: Whether the new task recovers the other one, or is a fork of it.
+        seq: The other task's entry after which the new one continues.
+        batch: The other task was started as a batch, and so is the new one.
+        task_queue: The task queue of both.
     """
 
     task_id: str

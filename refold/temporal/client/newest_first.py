@@ -53,11 +53,11 @@ TimeOf = Callable[[WorkflowExecution], datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Where the newest tasks of a filter were found, when somebody last looked.
+    """The span of time in which the last listing found a filter's newest tasks.
 
     Attributes:
         low: Where the window began.
-        span: From there to the newest task in it: what the next page may span, too.
+        span: From `low` to the newest task; the next page begins with a window as wide.
     """
 
     low: datetime
@@ -112,7 +112,7 @@ class NewestFirst:
     async def page(
         self, limit: int, *, since: datetime = EPOCH, after: tuple[datetime, str] | None = None
     ) -> list[WorkflowExecution]:
-        """The next tasks, `limit` of them or all there are.
+        """The next `limit` tasks, or all that are left.
 
         Args:
             limit: At least 1.

@@ -59,7 +59,7 @@ class Silent(NoWorker):
 
 
 async def told(connection: Connection, task_id: str) -> TaskView:
-    """A task as its worker tells it, or as its end has left it.
+    """A task as its worker answers; once the task has ended, as its result says.
 
     Raises:
         Silent: It is open, and its worker does not answer.
@@ -146,7 +146,7 @@ async def result_of(
 
 
 def unanswered(description: WorkflowExecutionDescription, why: str) -> TaskView:
-    """A task as the server sees it, where neither its worker nor its result tells more."""
+    """A task as far as the server knows it, for when neither a worker nor a result answers."""
     lifecycle, ending = search.as_shown(description)
     return TaskView(
         task_id=description.id,

@@ -120,7 +120,7 @@ def turns_of(events: Iterable[HistoryEvent]) -> Turns:
 
 
 def _between(of: Sequence[T], since: int, upto: int, key: Callable[[T], int]) -> Sequence[T]:
-    """Those with a number above one and below the other; they are in order."""
+    """The items with a number above `since` and below `upto`, of items in the order of their numbers."""
     return of[bisect_right(of, since, key=key) : bisect_left(of, upto, key=key)]
 
 

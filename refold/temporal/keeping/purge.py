@@ -266,7 +266,7 @@ class Purge:
         return [one for one in listed if one[0].startswith(prefix)]
 
     async def _listed(self, which: str) -> list[tuple[str, str]]:
-        """The runs of workflows with such ids."""
+        """The runs of the workflows whose id meets a condition, such as `STARTS_WITH 'T'`: pairs of id and run id."""
         try:
             return [(one.id, one.run_id) async for one in self.client.list_workflows(f"WorkflowId {which}")]
         except RPCError as error:

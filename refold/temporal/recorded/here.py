@@ -20,7 +20,7 @@ class Recorded(Protocol):
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """Those of this run, in order."""
+        """This run's entries, in order."""
 
     @property
     def digests(self) -> Sequence[bytes]:
@@ -52,7 +52,7 @@ _here = _Here()
 
 
 def announce(task: Recorded) -> None:
-    """Tell whoever activates this thread's workflow that it was made. Called by the workflow."""
+    """Pass a new workflow to the recorder that activates it in this thread. Called by the workflow."""
     if _here.made is not None:
         _here.made.append(task)
 

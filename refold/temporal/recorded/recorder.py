@@ -179,7 +179,7 @@ class Recorder:
             comparison.compare(self._task, until)
 
     def _refused(self, act: WorkflowActivation, found: Difference) -> WorkflowActivationCompletion:
-        """Take nothing: updates are rejected, which leaves nothing in history; anything else is there already."""
+        """Reject updates, which leaves nothing in history; fail the workflow task if anything else came."""
         if not all(job.HasField("do_update") for job in act.jobs):
             return self._failed(act, str(found), found)
         completion = self._completion()

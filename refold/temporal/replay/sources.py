@@ -54,7 +54,7 @@ class Choice:
 
     @property
     def needs_server(self) -> bool:
-        """Whether any of them is on a server."""
+        """Whether any of the histories is on a server."""
         return bool(self.tasks or self.open or self.recent)
 
 

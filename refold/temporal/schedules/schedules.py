@@ -86,7 +86,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+=,-]{0,99}")
 
 
 class ScheduleExists(EngineError):
-    """A schedule with this id is there."""
+    """There is a schedule with this id already."""
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -365,7 +365,11 @@ class Schedules:
         return True
 
     async def _tried(self, id: str, skill: str, start: TaskStart) -> str:
-        """Ask a worker whether it would take such a task, by one that never begins; why nobody could say, if so."""
+        """Ask a worker whether it takes the schedule's task, with a task that never begins.
+
+        Returns:
+            Why no worker has answered; empty if one takes the task.
+        """
         held = start.model_copy(update={"hold": True, "owner": None, "context": None})  # it is in nobody's list
         trial = f"{id}.check-{uuid4().hex[:8]}"
         try:

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import datetime, timedelta
+from typing import Any
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -44,6 +45,9 @@ Moved = tuple[str, str, datetime]
 
 News = tuple[str, JsonValue]
 """The name of an event, and its data."""
+
+_Written = dict[tuple[str, int, int | None], str]
+"""The end of what each model call has written, since the address of a callback comes in pieces."""
 
 
 class OpenStreams:
@@ -118,7 +122,7 @@ async def task_news(
         still: Called before each of the news is told: raises `TaskNotFound` once the listener may not see the task any
             more, which ends the news, too. None for a listener who always may.
     """
-    written: dict[tuple[str, int, int | None], str] = {}  # an address of a callback comes in pieces
+    written: _Written = {}
     while True:
         try:
             async with aclosing(engine.watch(task_id, after=after, follow=True)) as watched:
@@ -129,15 +133,9 @@ async def task_news(
                         after = one.seq
                         yield "changed", {"seq": one.seq}
                     elif text and isinstance(one, Tokens):
-                        place = (one.invocation_id, one.attempt, one.call)
-                        before = written.get(place, "")
-                        written[place] = (before + one.text)[-LONGEST_TOKEN:]
-                        shown = as_long(before + one.text)[len(before) :]
-                        yield "text", {**one.model_dump(mode="json", exclude={"kind"}), "text": shown}
+                        yield "text", _text(one, written)
                     elif text and isinstance(one, Progress):
-                        said = one.said if isinstance(one.said, str) else json.dumps(one.said, ensure_ascii=False)
-                        report = {"tool": line(one.tool), "said": plain(said, REPORT_CHARS)}
-                        yield "progress", {"invocation_id": one.invocation_id, "attempt": one.attempt, **report}
+                        yield "progress", _progress(one)
             yield "ended", {"seq": after}
             return
         except TaskNotFound:
@@ -145,6 +143,20 @@ async def task_news(
             return
         except EngineError:
             await asyncio.sleep(SOON_S)
+
+
+def _text(one: Tokens, written: _Written) -> dict[str, Any]:
+    place = (one.invocation_id, one.attempt, one.call)
+    before = written.get(place, "")
+    written[place] = (before + one.text)[-LONGEST_TOKEN:]
+    shown = as_long(before + one.text)[len(before) :]
+    return {**one.model_dump(mode="json", exclude={"kind"}), "text": shown}
+
+
+def _progress(one: Progress) -> dict[str, Any]:
+    said = one.said if isinstance(one.said, str) else json.dumps(one.said, ensure_ascii=False)
+    report = {"tool": line(one.tool), "said": plain(said, REPORT_CHARS)}
+    return {"invocation_id": one.invocation_id, "attempt": one.attempt, **report}
 
 
 class Bell:

@@ -219,7 +219,7 @@ def _collecting_no_garbage() -> Iterator[None]:
 
 
 class Unsandboxed(UnsandboxedWorkflowRunner):
-    """The SDK's runner without a sandbox, of such instances.
+    """The SDK's runner without a sandbox, which makes `Committed` instances.
 
     Args:
         reader: See `Committed`.

@@ -21,7 +21,7 @@ from refold.core.fold.wanted import Perform, Want
 
 PATCH = "refold.short"
 DURABILITY = "ledger"
-"""What skills and workers say for the short way: their effects are as durable as the ledger."""
+"""The durability for the short way: effects are as durable as the ledger."""
 
 ENV = "REFOLD_DURABILITY"
 KNOWN = ("history", DURABILITY)
@@ -33,7 +33,7 @@ _TOOLS: dict[Place, frozenset[str]] = {}
 
 
 def durability_of(given: str | None) -> str:
-    """What a worker says for all its skills.
+    """The durability that a worker gives the effects of all its skills.
 
     Args:
         given: `history` or `ledger`; None takes `REFOLD_DURABILITY`, else `history`.
@@ -55,7 +55,7 @@ def in_ledger(tools: Iterable[Callable[..., Any]]) -> list[str]:
 
 
 def say(namespace: str, task_queue: str, *, short: bool, tools: Iterable[str] = ()) -> None:
-    """Set what this process's worker of a task queue says for all its skills, and what its tools say for themselves."""
+    """Set which effects take the short way on this process's worker of a task queue: all (`short`), or some tools'."""
     (_SHORT.add if short else _SHORT.discard)((namespace, task_queue))
     _TOOLS[namespace, task_queue] = frozenset(tools)
 

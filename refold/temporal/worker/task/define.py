@@ -53,7 +53,7 @@ def workflow_for(
 
 
 def workflow_name(author: Any) -> str:
-    """The name that `workflow_for` gives a skill's workflow where it is told none."""
+    """The name of a skill's workflow class, unless `workflow_for` is given another."""
     if isinstance(author, type):
         return f"{author.__name__}Workflow"
     return "".join(part.title() for part in snake(skill_id(skill_of(author))).split("_")) + "Workflow"

@@ -40,7 +40,7 @@ T = TypeVar("T")
 log = logger("refold.task")
 
 REFUSED: dict[tuple[str, str], Callable[..., None]] = {}
-"""What keeps the refused updates of this process's workers, by namespace and task queue: `RefusalRecord.note`."""
+"""Where each worker of this process records refused updates, by namespace and task queue: `RefusalRecord.note`."""
 
 
 SILENT: set[str] = set()

@@ -185,7 +185,7 @@ def _remembers(command: Effect) -> bool:
 
 
 def _lean(args: list[Any], defaults: list[Any]) -> list[Any]:
-    """Arguments without those at the end that are the defaults, since each is written to history."""
+    """The arguments up to the last one that differs from its default, since each is written to history."""
     while defaults and args[-1] == defaults[-1]:
         args, defaults = args[:-1], defaults[:-1]
     return args

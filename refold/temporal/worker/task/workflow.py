@@ -565,7 +565,7 @@ _TO_CURRENT = workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE
 
 
 def _asks_owner(skill: Skill) -> bool:
-    """Whether any middleware around the skill's effects is told the task's owner."""
+    """Whether any middleware around the skill's effects needs the task's owner."""
     return any(getattr(one, "asks_owner", True) for one in skill.options.middleware)
 
 
