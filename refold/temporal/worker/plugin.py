@@ -33,7 +33,7 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from refold.core.errors import DefinitionError, InputRejected, SkillError
+from refold.core.errors import DefinitionError
 from refold.effects.activities import Effects
 from refold.effects.attempt import LEASES
 from refold.effects.callbacks import make_address
@@ -41,7 +41,6 @@ from refold.effects.ledger.refused import RefusalRecord, Refusals
 from refold.effects.mcp.servers import McpServer
 from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
-from refold.engine import PayloadTooLarge
 from refold.seen.logs import logger
 from refold.static.models import models_named
 from refold.temporal.data.absent import reading_inputs
@@ -62,7 +61,7 @@ from refold.temporal.worker.sandboxed.sandbox import Sandbox, sandbox
 from refold.temporal.worker.short.ways import DURABILITY, durability_of, in_ledger, say
 from refold.temporal.worker.task.define import DEFINITION
 from refold.temporal.worker.task.display import REFUSED, SILENT
-from refold.temporal.worker.task.workflow import SkillWorkflow
+from refold.temporal.worker.task.workflow import FAILURES, SkillWorkflow
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
@@ -156,7 +155,7 @@ class RefoldPlugin(SimplePlugin):
             workflows=classes,
             activities=self._effects.activities if self._effects else [],
             workflow_runner=self._runner_beside,
-            workflow_failure_exception_types=[SkillError, InputRejected, PayloadTooLarge],
+            workflow_failure_exception_types=FAILURES,
             run_context=self._at_work,
         )
 

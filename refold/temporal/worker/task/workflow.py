@@ -15,12 +15,11 @@ from typing import Any, ClassVar, TypeGuard
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from refold.carrying import resumed
 from refold.core.authoring.skill import Live, Skill
 from refold.core.commands import CallSkill
 from refold.core.errors import InputRejected, SkillError
 from refold.core.events import CancelRequested, CommandFailed, Event, SkillResult, Unreadable, UserMessage
-from refold.core.fold.apply import advance, planned
+from refold.core.fold.apply import advance
 from refold.core.fold.journal import Entry
 from refold.core.fold.questions import refused_answers
 from refold.core.fold.refusal import refusal
@@ -31,12 +30,9 @@ from refold.core.lineage.ids import own_id
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.digests import chained
-from refold.divergence import Difference
 from refold.engine import PayloadTooLarge
 from refold.engine.refusals import NOT_NEEDED
 from refold.engine.view import view_of
-from refold.lineage.fork import fork
-from refold.lineage.recover import recover
 from refold.temporal.data.inputs import AnotherRelease, check_start, start_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierPart, EarlierRun, PartEnded, Segment, TaskResult, TaskStart
@@ -47,6 +43,7 @@ from refold.temporal.worker.profile import Profile
 from refold.temporal.worker.short.stretch import Stretches
 from refold.temporal.worker.short.ways import Ways, may
 from refold.temporal.worker.task.absences import Absences, InputAbsent
+from refold.temporal.worker.task.beginning import beginning, unstarted
 from refold.temporal.worker.task.display import Display
 from refold.temporal.worker.task.handlers import MARK_ENTRIES, TaskHandlers
 from refold.temporal.worker.task.outcomes import CANCELED, failure_of, local_outcome, outcome
@@ -80,11 +77,14 @@ class SkillWorkflow(TaskHandlers):
         self._start = start
         self._error: Exception | None = None  # raised in a callback or in `__init__`, and raised again in `_run`
         try:
-            self._base = self._first_snapshot(start)
+            self._base, first, self._difference = beginning(self.skill, start)
+            self._first = self._first if first is None else first
         except (InputRejected, SkillError) as error:
             # Raised here, the SDK would raise it once more for a query of the same activation, fail the workflow a
             # second time, and so fail the workflow task.
-            self._base, self._first, self._error = self._unstarted(start), None, error
+            self._base, self._first, self._error = unstarted(self.skill, start), None, error
+        if self._difference is not None:
+            self._for_others = AnotherRelease(str(self._difference))
         self._now = self._base
         self._parts = {own_id(self._base.task_id, id): part for id, part in start.parts.items()}
         self._entries: list[Entry] = []
@@ -110,45 +110,6 @@ class SkillWorkflow(TaskHandlers):
         if self._first is not None and self._for_others is None and not self._begins_later():
             self._start_now()
         self._made = True
-
-    def _first_snapshot(self, start: TaskStart) -> Snapshot:
-        if start.snapshot is not None:
-            found = resumed(self.skill, start.snapshot)
-            if found.why_not or found.snapshot is None:
-                task_id, at = start.snapshot.task_id, start.snapshot.seq
-                self._difference = Difference(task_id=task_id, seq=at, upto=at, why=found.why_not)
-                self._for_others = AnotherRelease(str(self._difference))
-                return start.snapshot
-            return found.snapshot
-        task_id = workflow.info().workflow_id
-        if start.recover is not None:
-            base, entries = start.recover.base, start.recover.entries
-            snapshot, self._first = recover(
-                self.skill, base, entries, task_id, workflow.now(), by=start.by, in_turn=start.in_turn
-            )
-            return snapshot.changed({"parent": start.parent})
-        if start.fork is not None:
-            branch = start.fork
-            snapshot, self._first = fork(
-                self.skill, branch.journal.base, branch.journal.entries, task_id, workflow.now(),
-                seq=branch.seq, live=branch.live, by=branch.by,
-            )  # fmt: skip
-            return snapshot
-        return self._unstarted(start)
-
-    def _unstarted(self, start: TaskStart) -> Snapshot:
-        return planned(
-            self.skill,
-            workflow.info().workflow_id,
-            workflow.now(),
-            stream=start.stream,
-            parent=start.parent,
-            budget=start.budget,
-            owner=start.owner,
-            context=start.context,
-            previous=start.previous,
-            started_by=start.started_by,
-        )
 
     # --- the loop
 
