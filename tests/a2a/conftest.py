@@ -21,6 +21,7 @@ from refold.testing import FakeEngine
 from tests.a2a import skills
 
 # The server's client and where it keeps large values are the Temporal tests'.
+from tests.services.serving import PromptServer
 from tests.temporal.conftest import PATIENT, client, pytest_collection_modifyitems, values
 
 __all__ = ["client", "pytest_collection_modifyitems", "values"]
@@ -104,13 +105,13 @@ async def gateway(fake: FakeEngine) -> AsyncIterator[Calls]:
 @contextlib.asynccontextmanager
 async def serving(app: Starlette, sock: socket.socket) -> AsyncIterator[str]:
     """An application on a socket of its own; where it is."""
-    running = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=2))
-    running.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    running = PromptServer(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    address = f"http://127.0.0.1:{sock.getsockname()[1]}"
     task = asyncio.create_task(running.serve(sockets=[sock]))
     try:
-        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+        yield address
     finally:
-        running.should_exit = True
+        running.end()
         await task
 
 

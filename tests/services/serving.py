@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import os
 import socket
 import threading
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
@@ -30,6 +32,37 @@ def free_port() -> int:
             return port
 
 
+class PromptServer(uvicorn.Server):
+    """Ends as soon as it is told, from any thread: uvicorn's looks ten times a second whether it should, and then waits
+    for its clients, who may be waiting for whoever tells it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told: Future[None] = Future()
+
+    def end(self) -> None:
+        """Let `serve` return."""
+        self._told.set_result(None)
+
+    async def main_loop(self) -> None:
+        """Wait to be told."""
+        await self.on_tick(0)
+        await asyncio.wrap_future(self._told)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Cut all connections, and close the sockets."""
+        for server in self.servers:
+            server.close()
+        for sock in sockets or []:
+            sock.close()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        for task in (answering := [*self.server_state.tasks]):
+            task.cancel()
+        await asyncio.gather(*answering, return_exceptions=True)
+        await self.lifespan.shutdown()
+
+
 class Serving:
     """Serves an application while it is entered as a context manager."""
 
@@ -38,7 +71,7 @@ class Serving:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", port))
-        self._server = uvicorn.Server(
+        self._server = PromptServer(
             uvicorn.Config(app, log_level="critical", lifespan="on" if lifespan else "off", ws="none")
         )
         self._thread = threading.Thread(
@@ -54,13 +87,8 @@ class Serving:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.should_exit = True
-        self._server.force_exit = True
-        # From Python 3.12 on, a server waits for its clients, and they may be waiting for whoever leaves here.
-        for connection in list(self._server.server_state.connections):
-            connection.loop.call_soon_threadsafe(connection.transport.abort)
+        self._server.end()
         self._thread.join()
-        self._socket.close()
 
     @property
     def address(self) -> str:
