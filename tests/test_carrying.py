@@ -1,6 +1,5 @@
 """What the author's `upgrade` is given, in every style; and whether today's code can go on from a saved state."""
 
-import gc
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -579,8 +578,6 @@ def test_a_step_that_waits_is_driven_again_before_the_task_goes_on(style: str, p
     assert resumed(waiting(style, place, asks), task.task).why_not == ""
     for other in (asks_otherwise, asks_more, asks_for_nothing, fails):
         assert resumed(waiting(style, place, other), task.task).why_not, other.__name__
-    del task
-    gc.collect()  # what is dropped goes here, and not under another test
 
 
 async def catches(ctx: Ctx) -> None:

@@ -7,6 +7,7 @@ REFOLD_SWEEP=all.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -26,7 +27,6 @@ from tests.temporal.upgrade.sealed_skills import paid
 # Many tasks are rebuilt at once, and the SDK interrupts a thread that takes too long, wherever it stands just then.
 pytestmark = [
     pytest.mark.server,
-    pytest.mark.usefixtures("collected"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -64,7 +64,8 @@ async def client(hasty_server: DevServer, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 async def run(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Callable[..., Any]]:
-    """Runs all trials of a way at once, the first time that one of them is asked for."""
+    """Runs all trials of a way at once, the first time that one of them is asked for; what they leave behind is
+    collected at the end."""
     folder = tmp_path_factory.mktemp("code")
     found: dict[tuple[str, bool], dict[str, Trial]] = {}
 
@@ -83,6 +84,7 @@ async def run(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Async
         patch.syspath_prepend(folder)
         patch.setenv("REFOLD_STORAGE", str(folder))
         yield trial
+    gc.collect()
 
 
 def each(way: str) -> pytest.MarkDecorator:
