@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+
+from pydantic import JsonValue
 
 from refold.core.errors import InputRejected
 from refold.core.gates import DecisionMade, Grace
 from refold.engine.refusals import checked
 from refold.engine.values import Decision, TaskView
+
+
+class OneDecision(ABC):
+    """An engine's `decide`: one decision, made as several are."""
+
+    async def decide(
+        self,
+        task_id: str,
+        gate: str | None = None,
+        *,
+        approved: bool,
+        approver: str,
+        digest: str | None = None,
+        comment: str = "",
+        vouched_by: str | None = None,
+        changes: Mapping[str, JsonValue] | None = None,
+    ) -> TaskView:
+        """See `Engine.decide`."""
+        said = {"gate": gate, "approved": approved, "digest": digest, "comment": comment, "changes": changes or {}}
+        return await self.decide_together(
+            task_id, [checked(Decision, **said)], approver=approver, vouched_by=vouched_by
+        )
+
+    @abstractmethod
+    async def decide_together(
+        self, task_id: str, decisions: Sequence[Decision], *, approver: str, vouched_by: str | None = None
+    ) -> TaskView:
+        """See `Engine.decide_together`."""
 
 
 def decision_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
 from refold.engine import Build, Decision, Listed, News, OffspringView, Place, TaskFilter, TaskView
+from refold.engine.decisions import OneDecision
 from refold.engine.refusals import check_later, check_task_id, checked, message_of
 from refold.record import Explanation, TaskRecord, explain
 from refold.temporal.client import lineage, listing, starting, updates, views
@@ -50,7 +51,7 @@ async def connect(
     return TemporalEngine(await connected(address=address, namespace=namespace, profile=profile), task_queue)
 
 
-class TemporalEngine:
+class TemporalEngine(OneDecision):
     """See `refold.engine.Engine`. Keeps nothing of a task but its tail while somebody watches, and the records of tasks
     that stand still.
 
@@ -179,24 +180,6 @@ class TemporalEngine:
         update_id = None if said.called_back else delivery_id  # the second of two calls is told that it came second
         await updates.update(self.connection, task_id, "message", wire, update_id=update_id)
         return await self.look(task_id)
-
-    async def decide(
-        self,
-        task_id: str,
-        gate: str | None = None,
-        *,
-        approved: bool,
-        approver: str,
-        digest: str | None = None,
-        comment: str = "",
-        vouched_by: str | None = None,
-        changes: Mapping[str, JsonValue] | None = None,
-    ) -> TaskView:
-        """See `Engine.decide`."""
-        said = {"gate": gate, "approved": approved, "digest": digest, "comment": comment, "changes": changes or {}}
-        return await self.decide_together(
-            task_id, [checked(Decision, **said)], approver=approver, vouched_by=vouched_by
-        )
 
     async def decide_together(
         self, task_id: str, decisions: Sequence[Decision], *, approver: str, vouched_by: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from datetime import timedelta
 from itertools import count
 
@@ -28,7 +28,7 @@ from refold.engine import (
     TaskView,
     UnknownSkill,
 )
-from refold.engine.decisions import decision_of, gate_of, holder_of
+from refold.engine.decisions import OneDecision, decision_of, gate_of, holder_of
 from refold.engine.refusals import (
     HAS_BEGUN,
     check_later,
@@ -53,7 +53,7 @@ from refold.testing.fake_engine.task import Task
 from refold.testing.play import START
 
 
-class FakeEngine(Controls):
+class FakeEngine(Controls, OneDecision):
     """Runs tasks in memory; implements `refold.engine.Engine`.
 
     A child task (`Cmd.skill`) runs as a task of its own, with the command's invocation id as its task id, unless
@@ -171,24 +171,6 @@ class FakeEngine(Controls):
         self._take(task, CancelRequested(reason=shortened(reason or CANCELED, REFUSAL_CHARS), by=by))
         await self._do()
         return self._view(task)
-
-    async def decide(
-        self,
-        task_id: str,
-        gate: str | None = None,
-        *,
-        approved: bool,
-        approver: str,
-        digest: str | None = None,
-        comment: str = "",
-        vouched_by: str | None = None,
-        changes: Mapping[str, JsonValue] | None = None,
-    ) -> TaskView:
-        """See `Engine.decide`. A decision with `vouched_by` counts as signed."""
-        said = {"gate": gate, "approved": approved, "digest": digest, "comment": comment, "changes": changes or {}}
-        return await self.decide_together(
-            task_id, [checked(Decision, **said)], approver=approver, vouched_by=vouched_by
-        )
 
     async def decide_together(
         self, task_id: str, decisions: Sequence[Decision], *, approver: str, vouched_by: str | None = None
