@@ -8,11 +8,11 @@ import contextlib
 import inspect
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import join, quote
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -20,12 +20,9 @@ from refold import temporal
 from refold.cli.application import application
 from refold.cli.errors import DONE, WRONG_CALL, debugging, explain, report, show_traceback
 from refold.cli.text.output import Output
-from refold.core.fold.journal import Entry
-from refold.core.fold.snapshot import Snapshot
-from refold.engine import Build, Engine, NotConnected, OffspringView, TaskView
+from refold.engine import Engine, NotConnected
 from refold.export.engine import ExportEngine
 from refold.export.read import SUFFIX
-from refold.record import Explanation
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one value a line; errors on stderr, too.")]
 Address = Annotated[
@@ -89,6 +86,10 @@ async def over_temporal(connection: Connection) -> Engine:
     return engine
 
 
+Reader: TypeAlias = Engine | ExportEngine
+"""What a task is read from: a server, or an export."""
+
+
 @dataclass(slots=True)
 class Call:
     """One call of a verb.
@@ -132,33 +133,6 @@ class Call:
 
 def _is_there(export: str) -> bool:
     return export.endswith(SUFFIX) and Path(export).exists()
-
-
-class Reader(Protocol):
-    """What reads a task: an `Engine`, or an `ExportEngine`. Methods as in `Engine`."""
-
-    async def look(self, task_id: str) -> TaskView: ...
-
-    async def offspring(self, task_id: str) -> tuple[OffspringView, ...]: ...
-
-    async def builds(self, task_id: str) -> Sequence[Build]: ...
-
-    def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]: ...
-
-    async def explain(self, task_id: str, field: str, *, upto: int | None = None) -> Explanation: ...
-
-    async def at(self, task_id: str, seq: int) -> Snapshot: ...
-
-    async def fork(
-        self,
-        task_id: str,
-        *,
-        at: int,
-        live: bool = False,
-        new_id: str | None = None,
-        by: str | None = None,
-        task_queue: str | None = None,
-    ) -> TaskView: ...
 
 
 Verb = Callable[..., int | None] | Callable[..., Coroutine[Any, Any, int | None]]

@@ -14,7 +14,7 @@ from refold.cli.text.table import LABEL, aligned, row
 from refold.core.lifecycle import Status, TaskState
 from refold.core.waits import Unresolved
 from refold.engine import ArtifactView, PendingView, TaskView, WaitView
-from refold.words.costs import dollars, in_words
+from refold.words.costs import counted, dollars, in_words
 from refold.words.text import clean, indented, snippet
 
 FAILED = frozenset({Status.FAILED, Status.REJECTED, Status.CANCELED})
@@ -75,7 +75,7 @@ def card(view: TaskView, *, past: bool = False, options: str = "") -> Iterator[s
         yield row("cost", in_words(view.cost))
     yield from _family(view)
     if view.refused:
-        yield row("refused", f"{view.refused} event{'s' if view.refused > 1 else ''}, see `refold journal`")
+        yield row("refused", f"{counted(view.refused, 'event')}, see `refold journal`")
     pending = [line for one in view.pending for line in (_pending(one), *indented(_why_blocked(one)))]
     yield from _rows("pending", pending)
     yield from _rows("blocked", [line for one in _of_parts(view) for line in _blocked(one)])

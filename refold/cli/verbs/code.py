@@ -15,6 +15,7 @@ from refold.cli.verb import Call, add
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.engine import UnknownSkill
+from refold.words.costs import counted
 
 if TYPE_CHECKING:  # what only these two verbs need is loaded when one is called
     from refold.static import Finding, Source
@@ -94,9 +95,8 @@ def check(
             call.out.value(one)
         else:
             call.out.say(f"{one.file}:{one.line}:{one.column}: {one.rule}: {one.message}")
-    files = f"{len(sources)} file{'' if len(sources) == 1 else 's'}"
-    count = f"{len(findings)} finding{'' if len(findings) == 1 else 's'}" if findings else "nothing found"
-    call.out.note(f"{count} in {files}")
+    count = counted(len(findings), "finding") if findings else "nothing found"
+    call.out.note(f"{count} in {counted(len(sources), 'file')}")
     return TASK_FAILED if findings else DONE
 
 

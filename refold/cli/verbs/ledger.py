@@ -15,6 +15,7 @@ from refold.cli.errors import CallError
 from refold.cli.text.content import seconds_of
 from refold.cli.text.views import moment
 from refold.cli.verb import CODEC_ENV, Call, add
+from refold.words.costs import counted
 from refold.words.text import clean, indented
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ def prune(
     if call.out.json:
         call.out.value({"pruned": pruned, "refusals": refusals})
     else:
-        call.out.say(f"{pruned:,} receipt{'' if pruned == 1 else 's'} deleted")
+        call.out.say(f"{counted(pruned, 'receipt')} deleted")
         if refusals:
-            call.out.say(f"{refusals:,} refusal{'' if refusals == 1 else 's'} deleted")
+            call.out.say(f"{counted(refusals, 'refusal')} deleted")
 
 
 def refused(

@@ -11,6 +11,7 @@ from refold.cli.errors import CallError
 from refold.cli.text.views import moment
 from refold.cli.verb import Call, Namespace, Profile, add
 from refold.cli.verbs.ledger import readable_store
+from refold.words.costs import counted
 from refold.words.text import clean, indented
 
 Owner = Annotated[
@@ -55,7 +56,7 @@ def list_(
         if call.out.json:
             call.out.value({"session": session, "turns": [turn.model_dump() for turn in turns]})
             continue
-        call.out.say(f"session {session}, {len(turns)} turn{'' if len(turns) == 1 else 's'}")
+        call.out.say(f"session {session}, {counted(len(turns), 'turn')}")
         for turn in turns:
             call.out.say(*indented(f"asked: {turn.asked}"), *indented(f"answered: {turn.answered or '-'}"))
     if not found.facts and not found.sessions:
@@ -102,10 +103,7 @@ def forget(
     if call.out.json:
         call.out.value({"facts": facts, "sessions": sessions})
     else:
-        of_facts, of_sessions = (
-            f"{n:,} {what}{'' if n == 1 else 's'}" for n, what in ((facts, "fact"), (sessions, "session"))
-        )
-        call.out.say(clean(f"{of_facts} and {of_sessions} of {whose} deleted"))
+        call.out.say(clean(f"{counted(facts, 'fact')} and {counted(sessions, 'session')} of {whose} deleted"))
 
 
 def _whose(owner: str | None, no_owner: bool, namespace: str | None, profile: str | None) -> tuple[str, str]:

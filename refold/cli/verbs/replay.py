@@ -17,6 +17,7 @@ from refold.cli.errors import DONE, TASK_FAILED, WRONG_CALL, CallError
 from refold.cli.files import check_report
 from refold.cli.verb import Call, add
 from refold.junit import Case, junit
+from refold.words.costs import counted
 from refold.words.text import clean
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class _Tally:
         self._clear()
         count = self._same + self._differ + self._unread
         parts = [f"{self._same} as recorded", f"{self._differ} different", f"{self._unread} not replayed"]
-        self._out.note(f"{count} run{'' if count == 1 else 's'}: {', '.join(parts)}")
+        self._out.note(f"{counted(count, 'run')}: {', '.join(parts)}")
         if not self._differ and self._unread:
             return WRONG_CALL
         return TASK_FAILED if self._differ else DONE
