@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from refold import (
-    ChatResult,
     Cmd,
     CommandError,
     Content,
@@ -22,11 +21,9 @@ from refold import (
     ToolOffer,
     ToolReturn,
     Transition,
-    UserMessage,
     UserSaid,
     flow_skill,
     step,
-    tool,
 )
 from refold.conversation import (
     INLINE_BYTES,
@@ -45,14 +42,9 @@ from refold.testing.plausible import replies
 from refold.testing.turns import Turn
 from tests.core.byhand import ByHand, busy, unknown
 from tests.core.small import BOTH, one_step, reason_of
+from tests.records.skills import TalksAsReducer, weather
 
 LONG = "A long story. " * 100
-
-
-@tool(effect="read_only")
-def weather(city: str) -> str:
-    """The weather in a city."""
-    return f"Rain in {city}."
 
 
 class Forecast(BaseModel):
@@ -75,29 +67,6 @@ class Talks:
                 ToolReturn(id=call.id, name=call.name, value=await ctx.tool(call.name, call.args))
                 for call in said.tool_calls
             ]
-
-
-@flow_skill(id="talks_as_reducer")
-class TalksAsReducer:
-    """The same, as a reducer."""
-
-    @staticmethod
-    def initial() -> list[ToolCall]:
-        return []
-
-    def on_event(self, state: list[ToolCall], event: Any, ctx: Ctx) -> Transition:
-        match event:
-            case UserMessage(content=content):
-                return self.ask(content)
-            case ChatResult(reply=Reply(tool_calls=[call, *_])):
-                return Transition.to([call]).cmd(Cmd.tool(call.name, call.name, call.args))
-            case ChatResult(reply=said):
-                return Transition.complete().message(f"{said.text} ({len(ctx.thread()) - 2} turns before)")
-            case _:
-                return self.ask(ToolReturn(id=state[0].id, name=state[0].name, value=event.value))
-
-    def ask(self, say: Content | ToolReturn) -> Transition:
-        return Transition.to([]).cmd(Cmd.chat("model", [say], instructions="Help.", tools=[weather]))
 
 
 SCRIPT: list[str | Turn] = [

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
-
-from refold import Content, Ctx, Step, Transition, UserMessage, flow_skill, step, table
+from refold import Content, Ctx, Step, Transition, UserMessage, table
 from refold.core.authoring.define import skill_of
 from refold.core.events import Event, ToolResult
 from refold.core.fold.apply import advance, planned
@@ -14,21 +12,7 @@ from refold.core.lifecycle import Status
 from refold.record import record_of, with_entries
 from refold.testing.play import START
 from tests.core.byhand import ByHand
-
-
-class Age(BaseModel):
-    years: int
-
-
-@flow_skill(id="interview")
-class Interview:
-    @step(start=True)
-    async def begin(self, ctx: Ctx, content: Content) -> Transition:
-        await ctx.tool("think")
-        name = await ctx.ask("name", "Who are you?")
-        age = await ctx.ask("age", "How old?", expect=Age)
-        return ctx.complete(f"{name.text}, {age.years}")
-
+from tests.records.skills import Age, Interview
 
 SKILL = skill_of(Interview)
 

@@ -122,28 +122,29 @@ def test_the_outcome_of_an_operator_that_met_a_bug() -> None:
     assert fixed(task).said == ["5"]
 
 
+@flow_skill(id="pays")
+class Pays:
+    @staticmethod
+    def initial() -> Names:
+        return Names()
+
+    def on_event(self, state: Names, event: Event, ctx: Ctx) -> Transition:
+        match event:
+            case UserMessage():
+                return Transition.to(state).cmd(Cmd.tool("a", "a")).cmd(Cmd.tool("b", "b"))
+            case ToolResult(id="b"):
+                buggy("b")
+                return Transition.to(Names(names=["b"]))
+            case ToolResult(value=value):
+                return Transition.complete(state).message(f"{value} {','.join(state.names)}")
+            case _:
+                return Transition.ignore(state)
+
+
 def test_a_given_outcome_whose_release_met_a_bug() -> None:
     """
     What was held met the bug; what the operator said of the other command still holds.
     """
-
-    @flow_skill(id="pays")
-    class Pays:
-        @staticmethod
-        def initial() -> Names:
-            return Names()
-
-        def on_event(self, state: Names, event: Event, ctx: Ctx) -> Transition:
-            match event:
-                case UserMessage():
-                    return Transition.to(state).cmd(Cmd.tool("a", "a")).cmd(Cmd.tool("b", "b"))
-                case ToolResult(id="b"):
-                    buggy("b")
-                    return Transition.to(Names(names=["b"]))
-                case ToolResult(value=value):
-                    return Transition.complete(state).message(f"{value} {','.join(state.names)}")
-                case _:
-                    return Transition.ignore(state)
 
     task = ByHand(Pays)
     task.say()
@@ -166,24 +167,6 @@ def test_a_held_result_that_met_a_bug() -> None:
     An alarm released it; in the new task it is delivered at once.
     """
 
-    @flow_skill(id="pays")
-    class Pays:
-        @staticmethod
-        def initial() -> Names:
-            return Names()
-
-        def on_event(self, state: Names, event: Event, ctx: Ctx) -> Transition:
-            match event:
-                case UserMessage():
-                    return Transition.to(state).cmd(Cmd.tool("a", "a")).cmd(Cmd.tool("b", "b"))
-                case ToolResult(id="b"):
-                    buggy("b")
-                    return Transition.to(Names(names=["b"]))
-                case ToolResult():
-                    return Transition.complete(state).message(",".join(state.names))
-                case _:
-                    return Transition.ignore(state)
-
     task = ByHand(Pays)
     task.say()
     task.fail("a", busy())
@@ -193,8 +176,8 @@ def test_a_held_result_that_met_a_bug() -> None:
     new = fixed(task)
 
     assert asked(new) == {"T/1.1"}
-    new.give("a")
-    assert new.said == ["b"]
+    new.give("a", 5)
+    assert new.said == ["5 b"]
 
 
 def test_a_value_that_did_not_fit_is_read_again() -> None:
