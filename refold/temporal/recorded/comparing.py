@@ -16,6 +16,7 @@ from refold.temporal.data.marks import Mark
 from refold.temporal.data.turns import NONE, Turns
 from refold.temporal.recorded.here import Recorded
 from refold.temporal.recorded.reading import Past, Reader, Run, Sent, Words
+from refold.temporal.recorded.writing import TAKEN_BACK
 from refold.temporal.worker.activation.batches import OWN
 
 if TYPE_CHECKING:
@@ -216,11 +217,11 @@ def as_written(task_id: str, entries: Sequence[Entry], words: Words, since: int)
 def _sent(commands: Sequence[WorkflowCommand]) -> list[Sent]:
     """The commands that reach the server, as history tells them."""
     kinds = [(command.WhichOneof("variant") or "", command) for command in commands]
-    back = {(kind, getattr(command, kind).seq) for kind, command in kinds if kind in _BACK.values()}
+    back = {(kind, getattr(command, kind).seq) for kind, command in kinds if kind in TAKEN_BACK.values()}
     return [
         _as_sent(kind, command)
         for kind, command in kinds
-        if kind in KINDS and (kind not in _BACK or (_BACK[kind], getattr(command, kind).seq) not in back)
+        if kind in KINDS and (kind not in TAKEN_BACK or (TAKEN_BACK[kind], getattr(command, kind).seq) not in back)
     ]
 
 
@@ -241,4 +242,3 @@ KINDS = {
 }
 _NEW_RUN: Sent = ("continue", "", "")
 NEW_RUN = "the code goes on in a new run here, as `seal_at_pause=True` lets it, and the task did not"
-_BACK = {"schedule_activity": "request_cancel_activity", "start_timer": "cancel_timer"}

@@ -34,10 +34,9 @@ _LASTING = (
     "continue_as_new_workflow_execution",
     "start_child_workflow_execution",
 )
-_TAKEN_BACK = {
-    "schedule_activity": "request_cancel_activity",
-    "start_timer": "cancel_timer",
-}
+TAKEN_BACK = {"schedule_activity": "request_cancel_activity", "start_timer": "cancel_timer"}
+"""Commands that a later command of the same workflow task may take back, and that command."""
+
 _ENDS = _LASTING[1:4]
 
 BESIDE_BYTES = 8 * 1024
@@ -48,10 +47,10 @@ def carriers(completion: WorkflowActivationCompletion) -> list[WorkflowCommand]:
     """The commands of a completion that may carry a mark, those that nothing can take back first."""
     commands = completion.successful.commands
     kinds = [(one.WhichOneof("variant") or "", one) for one in commands]
-    back = {(kind, getattr(one, kind).seq) for kind, one in kinds if kind in _TAKEN_BACK.values()}
+    back = {(kind, getattr(one, kind).seq) for kind, one in kinds if kind in TAKEN_BACK.values()}
     lasting = [one for kind, one in kinds if kind in _LASTING]
-    begun = [(kind, one) for kind, one in kinds if kind in _TAKEN_BACK]
-    others = [one for kind, one in begun if (_TAKEN_BACK[kind], getattr(one, kind).seq) not in back]
+    begun = [(kind, one) for kind, one in kinds if kind in TAKEN_BACK]
+    others = [one for kind, one in begun if (TAKEN_BACK[kind], getattr(one, kind).seq) not in back]
     answers = [one for one in commands if one.update_response.HasField("completed")]
     return [*lasting, *others] or answers
 

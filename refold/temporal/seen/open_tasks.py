@@ -46,7 +46,7 @@ PATIENCE = timedelta(seconds=10)
 
 OPEN = f"{SKILL.name} IS NOT NULL AND ExecutionStatus = 'Running'"
 
-_KINDS = {
+QUEUE_KINDS = {
     "workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     "activity": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
 }
@@ -118,7 +118,7 @@ class OpenTasks:
             RPCError: The server refuses, or does not answer.
         """
         for queue in self._queues:
-            for kind in _KINDS:
+            for kind in QUEUE_KINDS:
                 await self._queue(queue, kind)
         for state in metrics.OPEN_STATES:
             await self._state(state)
@@ -171,7 +171,7 @@ class OpenTasks:
         request = DescribeTaskQueueRequest(
             namespace=self._client.namespace,
             task_queue=TaskQueue(name=queue),
-            task_queue_type=_KINDS[kind],
+            task_queue_type=QUEUE_KINDS[kind],
             report_stats=True,
         )
         said = await self._client.workflow_service.describe_task_queue(request, retry=False, timeout=PATIENCE)

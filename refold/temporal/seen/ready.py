@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
@@ -21,6 +20,7 @@ from refold.seen.health import Check, Health, health_server
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals
 from refold.temporal.data.storage import Storage
+from refold.temporal.seen.open_tasks import QUEUE_KINDS
 from refold.temporal.seen.runtime import HEALTH_ENV, address
 
 if TYPE_CHECKING:
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
 PATIENCE = timedelta(seconds=2)
 """How long the server may take to say who polls."""
-
-_KINDS = {
-    "workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    "activity": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
-}
 
 
 def worker_checks(
@@ -72,14 +67,14 @@ def worker_checks(
 async def _polled(client: Client, queue: str, identity: str) -> None:
     async def seen(kind: str) -> bool:
         request = DescribeTaskQueueRequest(
-            namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=_KINDS[kind]
+            namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=QUEUE_KINDS[kind]
         )
         answer = await client.workflow_service.describe_task_queue(request, retry=False, timeout=PATIENCE)
         return any(poller.identity == identity for poller in answer.pollers)
 
     with refusals("say who polls"):
-        found = await asyncio.gather(*(seen(kind) for kind in _KINDS))
-    missing = [kind for kind, is_there in zip(_KINDS, found, strict=True) if not is_there]
+        found = await asyncio.gather(*(seen(kind) for kind in QUEUE_KINDS))
+    missing = [kind for kind, is_there in zip(QUEUE_KINDS, found, strict=True) if not is_there]
     if missing:
         kinds = " and ".join(missing)
         raise EngineError(f"the server has not seen this worker ask task queue {queue!r} for {kinds} tasks")
