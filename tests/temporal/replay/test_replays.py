@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,135 +39,59 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forget(before)
 
 
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        pytest.param(
-            ("? The model says", ". The model says"),
-            Divergence(
-                entry=3,
-                event="llm_result 'policy'",
-                step="policy",
-                command="gate 'approval'",
-                field="message.parts[0].text",
-                recorded='"Refund 1999 cents for order A1? The model says: -"',
-                now='"Refund 1999 cents for order A1. The model says: -"',
-            ),
-            id="text",
-        ),
-        pytest.param(
-            ("second_person=refund.amount_cents > LIMIT_CENTS", "timeout_s=60"),
-            Divergence(
-                entry=3,
-                event="llm_result 'policy'",
-                step="policy",
-                command="gate 'approval'",
-                field="policy",
-                recorded="nothing",
-                now='{"timeout_s": 60.0}',
-            ),
-            id="policy",
-        ),
-        pytest.param(
-            ("amount_cents=refund.amount_cents, key=key", "amount_cents=refund.amount_cents + 1, key=key"),
-            Divergence(
-                entry=4,
-                event="decision_made 'refund/3.1'",
-                step="gate",
-                command="tool 'pay_refund'",
-                field="args.amount_cents",
-                recorded="1999",
-                now="2000",
-            ),
-            id="argument",
-        ),
-        pytest.param(
-            ('"customer": order.customer', '"client": order.customer'),
-            Divergence(
-                entry=3,
-                event="llm_result 'policy'",
-                step="policy",
-                command="gate 'approval'",
-                field="show.customer",
-                recorded='"a1@example.org"',
-                now="nothing",
-            ),
-            id="renamed-field",
-        ),
-        pytest.param(
-            (
-                "show={**refund.model_dump(),",
-                'show={**refund.model_dump(), "amount_cents": float(refund.amount_cents),',
-            ),
-            Divergence(
-                entry=3,
-                event="llm_result 'policy'",
-                step="policy",
-                command="gate 'approval'",
-                field="show.amount_cents",
-                recorded="1999",
-                now="1999.0",
-            ),
-            id="another-type",
-        ),
-        pytest.param(
-            ("expect=Advice)", 'expect=Advice)\n        await ctx.tool(find_order, order_id="again")'),
-            Divergence(
-                entry=3,
-                event="llm_result 'policy'",
-                step="policy",
-                recorded="gate 'approval'",
-                now="tool 'find_order'",
-            ),
-            id="new-step-between",
-        ),
-        pytest.param(
-            (ORDER, '        order = Order(order_id="A1", customer="a1@example.org", paid_cents=50_000)\n'),
-            Divergence(
-                entry=1,
-                event="user_message",
-                step="validate",
-                recorded="tool 'find_order'",
-                now="model call 'policy'",
-            ),
-            id="removed-step",
-        ),
-        pytest.param(
-            (ORDER, '        await ctx.llm("first", "?")\n' + ORDER),
-            Divergence(
-                entry=1,
-                event="user_message",
-                step="validate",
-                recorded="tool 'find_order'",
-                now="model call 'first'",
-            ),
-            id="order",
-        ),
-        pytest.param(
-            ("return ctx.complete(text)", 'return ctx.complete("Done: " + text)'),
-            Divergence(
-                entry=6,
-                event="tool_result 'send_mail'",
-                step="notify",
-                field="messages[0].parts[0].text",
-                recorded='"We have refunded 19.99 for order A1. Reference: P1."',
-                now='"Done: We have refunded 19.99 for order A1. Reference: P1."',
-            ),
-            id="last-words",
-        ),
-        pytest.param(
-            ("return ctx.complete(text)", 'return ctx.fail("no")'),
-            Divergence(
-                entry=6,
-                event="tool_result 'send_mail'",
-                step="notify",
-                recorded="that the task completes",
-                now="that the task fails: no",
-            ),
-            id="another-end",
-        ),
-    ],
-)
+AT_START = partial(Divergence, entry=1, event="user_message", step="validate")
+AT_POLICY = partial(Divergence, entry=3, event="llm_result 'policy'", step="policy")
+IN_GATE = partial(AT_POLICY, command="gate 'approval'")
+AT_DECISION = partial(Divergence, entry=4, event="decision_made 'refund/3.1'", step="gate")
+AT_END = partial(Divergence, entry=6, event="tool_result 'send_mail'", step="notify")
+ASKED = "Refund 1999 cents for order A1{} The model says: -"
+SAID = "We have refunded 19.99 for order A1. Reference: P1."
+
+CHANGES = {
+    "text": (
+        ("? The model says", ". The model says"),
+        IN_GATE(field="message.parts[0].text", recorded=f'"{ASKED.format("?")}"', now=f'"{ASKED.format(".")}"'),
+    ),
+    "policy": (
+        ("second_person=refund.amount_cents > LIMIT_CENTS", "timeout_s=60"),
+        IN_GATE(field="policy", recorded="nothing", now='{"timeout_s": 60.0}'),
+    ),
+    "argument": (
+        ("amount_cents=refund.amount_cents, key=key", "amount_cents=refund.amount_cents + 1, key=key"),
+        AT_DECISION(command="tool 'pay_refund'", field="args.amount_cents", recorded="1999", now="2000"),
+    ),
+    "renamed-field": (
+        ('"customer": order.customer', '"client": order.customer'),
+        IN_GATE(field="show.customer", recorded='"a1@example.org"', now="nothing"),
+    ),
+    "another-type": (
+        ("show={**refund.model_dump(),", 'show={**refund.model_dump(), "amount_cents": float(refund.amount_cents),'),
+        IN_GATE(field="show.amount_cents", recorded="1999", now="1999.0"),
+    ),
+    "new-step-between": (
+        ("expect=Advice)", 'expect=Advice)\n        await ctx.tool(find_order, order_id="again")'),
+        AT_POLICY(recorded="gate 'approval'", now="tool 'find_order'"),
+    ),
+    "removed-step": (
+        (ORDER, '        order = Order(order_id="A1", customer="a1@example.org", paid_cents=50_000)\n'),
+        AT_START(recorded="tool 'find_order'", now="model call 'policy'"),
+    ),
+    "order": (
+        (ORDER, '        await ctx.llm("first", "?")\n' + ORDER),
+        AT_START(recorded="tool 'find_order'", now="model call 'first'"),
+    ),
+    "last-words": (
+        ("return ctx.complete(text)", 'return ctx.complete("Done: " + text)'),
+        AT_END(field="messages[0].parts[0].text", recorded=f'"{SAID}"', now=f'"Done: {SAID}"'),
+    ),
+    "another-end": (
+        ("return ctx.complete(text)", 'return ctx.fail("no")'),
+        AT_END(recorded="that the task completes", now="that the task fails: no"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "found"), CHANGES.values(), ids=CHANGES)
 async def test_a_change_is_found(change: tuple[str, str], found: Divergence, values: Path, here: Path) -> None:
     """
     The first difference of an ended task is named by entry, event, step, command and field, with both values.
