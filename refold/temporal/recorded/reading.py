@@ -118,8 +118,10 @@ class Reader(Protocol):
         """The words of a run."""
 
     def completed(self, run: Run, started: int) -> Future[bool]:
-        """Whether history shows that this worker has completed the workflow task that this event started; or has no
-        event of that number, since the server has dropped a workflow task that brought nothing but refused updates."""
+        """Whether this worker has completed the workflow task that event `started` began, as far as history shows.
+
+        True, too, if history has no such event: the server drops a workflow task that brought only refused updates.
+        """
 
     def done(self, run: Run, difference: Difference | None) -> None:
         """Called with the result once a run was compared, so that its history can be dropped."""

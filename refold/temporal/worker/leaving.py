@@ -6,6 +6,6 @@ import signal
 
 
 def signals_to_leave() -> list[signal.Signals]:
-    """Ctrl-C, SIGTERM, and the end of the terminal; not where the process is to outlive it (`nohup`)."""
+    """SIGINT (Ctrl-C), SIGTERM, and SIGHUP, unless the process ignores the end of its terminal (`nohup`)."""
     leave = [signal.SIGINT, signal.SIGTERM]
     return leave if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*leave, signal.SIGHUP]

@@ -46,15 +46,15 @@ class _PerThread(threading.local, RestrictionContext):
 
 
 class SharedImporter(Importer):
-    """An importer that tells whether tasks may share its modules, those included that a task imported since."""
+    """An importer that checks whether tasks may share its modules, and checks again when a task imports more."""
 
     _judged = 0
     _mutable: str | None = None
 
     def mutable(self) -> str | None:
-        """`module.name` of the first name under which something can change; None if nothing can.
+        """The first mutable value of the modules imported inside the sandbox, as `module.name`; None if there is none.
 
-        Of the modules that were imported inside the sandbox; those that are shared with the process do not count.
+        Modules that are shared with the process do not count.
         """
         found = list(self.new_modules.items())  # a copy: a task of another thread may import meanwhile
         if len(found) > self._judged:

@@ -1,7 +1,6 @@
-"""Tells from their source what the functions of modules do with what modules hold: read it, change it or pass it on.
+"""Finds, in the source of modules, what their functions do with values of the modules: read, change or pass them on.
 
-A list of tools or a dict of prices could be changed, and nobody changes it: it is a constant. Each function that names
-a constant only reads it.
+A list of tools or a dict of prices could be changed. If each function that names it only reads it, it is a constant.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _SETTING = (opmap["STORE_ATTR"], opmap["DELETE_ATTR"])
 
 
 class Uses:
-    """What the functions of some modules do with names, whatever stands under them: local ones count, too.
+    """What the functions of some modules do with each name; a local variable of the same name counts, too.
 
     Args:
         modules: All modules whose functions may reach one another's names.
@@ -49,9 +48,9 @@ class Uses:
         return {name: _source_of(module) for name, module in self._modules.items()}
 
     def only_read(self, name: str) -> bool:
-        """Whether functions only read what stands under this name; False where a module's source is not there.
+        """Whether functions only read the value of this name; False if the source of a module is missing.
 
-        A function that one of the modules defines may keep what it is given while another one is imported.
+        False, too, if the value is passed to a function of these modules on import: the function may keep it.
         """
         for module, source in self._sources.items():
             if source is None:
@@ -67,7 +66,7 @@ class Uses:
         return True
 
     def setter(self, module: str) -> str | None:
-        """The first function of a module that sets an attribute of what it has not made; None if there is none."""
+        """The first function of a module that sets an attribute of an object that it has not made; else None."""
         if not _sets_attributes(self._modules[module]):
             return None
         source = self._sources[module]
@@ -81,7 +80,7 @@ class _Read:
 
     Attributes:
         changed: The names whose values functions may change or pass on.
-        handed: What functions and classes are given on import: their names, and those of what is given.
+        handed: The calls made on import: pairs of a called name and the name of an argument.
         setter: See `Uses.setter`.
     """
 
@@ -206,7 +205,7 @@ def _reads(node: ast.AST, parent: ast.AST | None, above: ast.AST | None, reading
 
 
 def _handed(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """What functions and classes are given while the module is imported: their names, and those of what is given."""
+    """The calls that an import of the module makes: pairs of a called name and the name of an argument."""
     if isinstance(node, ast.Call) and (function := _root(node.func)) is not None:
         for value in (*node.args, *(keyword.value for keyword in node.keywords)):
             yield from ((function, one.id) for one in ast.walk(value) if isinstance(one, ast.Name))

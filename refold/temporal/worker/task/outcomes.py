@@ -21,16 +21,7 @@ from temporalio.exceptions import (
 
 from refold.conversation import LlmOutcome
 from refold.core.chat import Reply
-from refold.core.commands import (
-    CallActivity,
-    CallChat,
-    CallLlm,
-    CallSkill,
-    CallTool,
-    CallWorkflow,
-    Notify,
-    Sleep,
-)
+from refold.core.commands import CallActivity, CallChat, CallLlm, CallSkill, CallTool, CallWorkflow, Notify, Sleep
 from refold.core.events import (
     ActivityResult,
     ChatResult,
