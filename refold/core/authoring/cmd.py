@@ -275,7 +275,17 @@ def _valid(kind: type[V], command_id: object, options: Mapping[str, Any] | None 
     try:
         return kind(**fields, **given)
     except ValidationError as error:
-        raise SkillError(f"command {shown(command_id)}: {problems(error)}") from None
+        raise SkillError(f"command {shown(command_id)}: {problems(error)}{_way_out(kind, error)}") from None
+
+
+def _way_out(kind: type[Value], error: ValidationError) -> str:
+    """What to write instead, for two mistakes in a call of a model."""
+    wrong = {detail["loc"]: detail["type"] for detail in error.errors()}
+    if ("prompt",) in wrong:
+        return '; the name of the call comes before the prompt: `llm("draft", "Write.", topic)`'
+    if "extra_forbidden" in wrong.values() and "settings" in kind.model_fields:
+        return "; what the model's provider takes stands in `settings={...}`"
+    return ""
 
 
 def _all_as_json(id: str, args: Sequence[Any]) -> tuple[JsonValue, ...]:

@@ -35,6 +35,9 @@ class Call(Generic[T]):
         """The call, as errors name it."""
         return f"the call {self.command.id!r}"
 
+    def __repr__(self) -> str:
+        return f"<{self.named}, not awaited>"
+
     def close(self) -> None:
         """Do nothing; `Parallel.close` has coroutines to close."""
 

@@ -264,7 +264,7 @@ def test_a_state_that_was_written_into_wrongly_is_found_at_once(text: str, found
     ("answer", "reason"),
     [
         (lambda ctx: None, "on_event returned None for user_message; it returns a transition, for example"),
-        (lambda ctx: ctx.llm("a"), "on_event returned <refold.core.steps.calls.Call object"),
+        (lambda ctx: ctx.llm("a"), "on_event returned <the call 'a', not awaited>"),
         (
             lambda ctx: Transition() if ctx.llm("a") else None,
             "on_event made the call 'a' on ctx; a reducer asks with `Transition.to(...).cmd(Cmd...)`",

@@ -68,6 +68,10 @@ SLIPS: dict[str, Callable[[Ctx], Any]] = {
     "ending must be an Ending": lambda ctx: Transition(ending="completed"),  # type: ignore[arg-type]
     "status takes one line": lambda ctx: Transition(progress=3),  # type: ignore[arg-type]
     "command 'a' (str): prompt: Input should be a valid string": lambda ctx: ctx.llm("a", 3),  # type: ignore[call-overload]
+    'the name of the call comes before the prompt: `llm("draft", ': lambda ctx: ctx.llm("a", 3),  # type: ignore[call-overload]
+    "temperature: Extra inputs are not permitted; what the model's provider takes stands in `settings={...}`": (
+        lambda ctx: ctx.llm("a", "b", temperature=0)  # type: ignore[call-overload]
+    ),
     "command 3 (int): id: Input should be a valid string": lambda ctx: ctx.sleep(1, id=3),  # type: ignore[arg-type]
     "a turn must be text or Content, not 3": lambda ctx: ctx.chat("a", [3]),  # type: ignore[list-item]
     "a turn must be text or Content, not None": lambda ctx: ctx.chat("a", None),  # type: ignore[arg-type]  # a mistake

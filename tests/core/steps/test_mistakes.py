@@ -30,6 +30,10 @@ async def forgets_to_await_all(ctx: Ctx) -> Transition:
     return ctx.complete()
 
 
+async def says_what_it_never_awaited(ctx: Ctx) -> Transition:
+    return ctx.complete(ctx.llm("draft", "Write."))  # type: ignore[arg-type]
+
+
 async def awaits_asyncio(ctx: Ctx) -> Transition:
     await asyncio.sleep(1)
     return ctx.complete()
@@ -124,12 +128,13 @@ async def sends_what_is_no_data(ctx: Ctx) -> Transition:
         (returns_nothing, "step 'begin' returned None; a step returns a transition, for example `return ctx.goto("),
         (forgets_to_await, "step 'begin' made the call 'draft' and never awaited it; write `await ctx...`"),
         (forgets_to_await_all, "step 'begin' made the call 'one' and never awaited it; write `await ctx...`"),
+        (says_what_it_never_awaited, "a message must be text or Content, not <the call 'draft', not awaited> (Call); "),
         (yields_to_the_loop, "step 'begin' awaited None; a step awaits calls of ctx only"),
         (awaits_a_transition, "a transition is returned, not awaited: write `return ctx.goto(...)`, without `await`"),
         (gathers_a_coroutine, "gather takes calls of ctx, not <coroutine object returns_nothing"),
         (
             gathers_a_list,
-            "gather takes calls of ctx, not [<refold.core.steps.calls.Call object>]; write ctx.gather(*...)",
+            "gather takes calls of ctx, not [<the call 't', not awaited>]; write ctx.gather(*...)",
         ),
         (
             races_all,
