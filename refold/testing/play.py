@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from refold.callbacks.address import slot_of
 from refold.core.authoring.define import skill_of
@@ -199,9 +199,12 @@ def _turns(item: Any) -> list[Turn | Event]:
         return [user(item)]
     if isinstance(item, Turn) or hasattr(item, "kind"):
         return [item]
-    if isinstance(item, Iterable):
+    if isinstance(item, Iterable) and not isinstance(item, Mapping | BaseModel):
         return [turn for one in item for turn in _turns(one)]
-    raise ScriptError(f"a script has texts, `Content`, turns such as `approve(...)`, and events; not {item!r}")
+    raise ScriptError(
+        f"a script has texts, `Content`, turns such as `approve(...)`, and events; not {item!r}. Data is sent as "
+        "`user(...)`"
+    )
 
 
 def _call(turn: Turn | Event) -> str:

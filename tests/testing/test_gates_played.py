@@ -2,7 +2,19 @@
 
 import pytest
 
-from refold import Content, Ctx, GatePolicy, InputRejected, Status, TaskState, Transition, flow_skill, step, tool
+from refold import (
+    Content,
+    Ctx,
+    GatePolicy,
+    InputRejected,
+    RetryPolicy,
+    Status,
+    TaskState,
+    Transition,
+    flow_skill,
+    step,
+    tool,
+)
 from refold.engine import Engine
 from refold.testing import (
     FakeEngine,
@@ -145,7 +157,7 @@ def test_a_script_that_is_wrong_is_told(turn: object, said: str) -> None:
         play(Shop, "a book", turn)  # type: ignore[arg-type]  # any turn
 
 
-@pytest.mark.parametrize("turn", [3, None, Shop, [["a book"], 3]])
+@pytest.mark.parametrize("turn", [3, None, Shop, [["a book"], 3], {"title": "a book"}, RetryPolicy()])
 def test_what_is_no_turn_is_told(turn: object) -> None:
     """
     Before anything is played.
