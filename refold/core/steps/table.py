@@ -157,7 +157,7 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
     Raises:
         DefinitionError: The skill is written wrongly; lists all problems.
     """
-    found = [*options.problems, *_check_routes(steps)]
+    found = [*options.problems, *_check_routes(steps), *_unknown_options(steps)]
     author = None if owner is None else instance(owner, found)
     specs: dict[str, StepSpec] = {}
     unread: set[str] = set()  # steps with a parameter that cannot be read: what they take is not known
@@ -186,7 +186,8 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
     if contract is None:
         found.extend(_misfits(specs, {name: spec for name, spec in specs.items() if name not in unread}))
         found.extend(_uninterruptible(specs))
-        found.extend(f"step {one.name!r}: {min(one.terms)}= needs a contract" for one in steps if one.terms)
+        known = [one for one in steps if one.terms and Terms.__annotations__.keys() >= one.terms.keys()]
+        found.extend(f"step {one.name!r}: {min(one.terms)}= needs a contract" for one in known)
     else:
         specs, wrong = compile_contract(contract, {one.name: one.terms for one in steps if one.name in specs}, specs)
         found.extend(wrong)
@@ -206,6 +207,16 @@ def table(id: str, *steps: Step, **options: Unpack[SkillOptions]) -> Skill:
     if wrong:
         raise DefinitionError(str(id), wrong)
     return compile_steps(options_for(None, id, **options), steps)
+
+
+def _unknown_options(steps: Sequence[Step]) -> Iterator[str]:
+    """Problems of steps with a misspelt option, which `step` and `Step` take for a term of the contract."""
+    for one in steps:
+        if unknown := sorted(one.terms.keys() - Terms.__annotations__.keys()):
+            yield (
+                f"step {one.name!r} takes no option {', '.join(unknown)}; the options are: start, resume_from, name, "
+                f"on_interrupt; under a contract also {', '.join(Terms.__annotations__)}"
+            )
 
 
 def _goes_to(one: Step) -> tuple[str, ...]:

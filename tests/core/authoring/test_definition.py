@@ -404,6 +404,25 @@ def test_a_decorator_above_step_is_refused_where_it_hides_the_step() -> None:
     )
 
 
+class Misspells:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.await_input("q", "?")
+
+    @step(resumes_from="begin")  # type: ignore[call-overload, untyped-decorator]
+    async def told(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete()
+
+
+def test_a_misspelt_option_of_a_step_is_no_term_of_a_contract() -> None:
+    """
+    Its author has none; the options are named.
+    """
+    _, found = problems(lambda: flow_skill(id="misspells")(Misspells))
+
+    assert found.startswith("step 'told' takes no option resumes_from; the options are: start, resume_from, ")
+
+
 START = Step("begin", begin).start()
 
 
