@@ -66,8 +66,10 @@ def _unawaited(unit: Unit, call: ast.Call, verb: str, parents: Parents) -> Itera
     while (parent := parents.get(id(child))) is not None and not isinstance(parent, ast.stmt):
         if isinstance(parent, ast.Await) or (isinstance(parent, ast.Call) and _is_gather(parent)):
             return
-        if isinstance(parent, ast.Call):  # handed to a function, such as `calls.append`
-            return
+        if isinstance(parent, ast.Call):
+            if _takes_values(parent, unit):
+                break
+            return  # handed to a function, such as `calls.append`
         if isinstance(parent, HOLDS):
             as_result = ()  # the name's attributes, items and truth are those of the container
         child = parent
@@ -78,13 +80,23 @@ def _unawaited(unit: Unit, call: ast.Call, verb: str, parents: Parents) -> Itera
             unit, name, parents, as_result
         ):
             return
-        case ast.Assign(targets=[ast.Name()]) | ast.AnnAssign() | ast.Expr() | ast.If() | ast.While():
+        case ast.Assign(targets=[ast.Name()]) | ast.AnnAssign() | ast.Expr() | ast.If() | ast.While() | ast.Call():
             first = ast.unparse(call.args[0]) if call.args else "..."
             plain = f", and make it `async def {unit.node.name}`" if isinstance(unit.node, ast.FunctionDef) else ""
             text = f"never awaits `ctx.{verb}({first}, ...)`: write `await ctx.{verb}(...)`{plain}"
             yield finding(unit, call, "not-awaited", text)
         case _:
             return
+
+
+def _takes_values(call: ast.Call, unit: Unit) -> bool:
+    """Whether a call is of a method of ctx that takes results, as all do but those that await several calls."""
+    assert isinstance(unit.node, FunctionNode)
+    match call.func:
+        case ast.Attribute(value=ast.Name(id=id_), attr=attr):
+            return id_ in ctx_names(unit.node) and attr not in TOGETHER
+        case _:
+            return False
 
 
 def _is_gather(call: ast.Call) -> bool:
