@@ -10,9 +10,10 @@ from itertools import takewhile
 from shlex import quote
 
 from pydantic_core import PydanticSerializationError
+from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
 from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
@@ -120,9 +121,11 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
     if (stuck := await why_stuck(client, description)) is not None:
         return stuck
     queue = description.task_queue
-    version = description.typed_search_attributes.get(VERSION) or ""
+    pinned = description.typed_search_attributes.get(VERSION) or ""
     try:
+        version = pinned or await _current_version(client, queue)
         ago_s = await _last_poll_s(client, queue, version=version)
+        others = await _versions(client, queue) if ago_s > POLLING_S else ()
     except RPCError as error:
         return (
             f"no answer came in time, and the server does not tell whether a worker polls task queue {queue!r} "
@@ -131,7 +134,15 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
     if ago_s > POLLING_S and version:
         deployment, _, build = version.partition(":")
         start = f"{_worker_of(queue)} --deployment {quote(deployment)} --build-id {quote(build)}"
-        return f"no worker of version {version} answers, which the task runs on; start one with `{start}`"
+        why = "the task runs on" if pinned else f"task queue {queue!r} gives its tasks to"
+        return f"no worker of version {version} answers, which {why}; start one with `{start}`"
+    if ago_s > POLLING_S and others:
+        deployment, _, build = others[-1].partition(":")
+        options = f"--deployment-name {quote(deployment)} --build-id {quote(build)}"
+        return (
+            f"the workers on task queue {queue!r} are of {', '.join(others)}, which is given no task before it is the "
+            f"current version; `temporal worker deployment set-current-version {options}` makes it so"
+        )
     if ago_s > POLLING_S:
         return _nobody(queue)
     tried = description.raw_description.pending_workflow_task.attempt - 1
@@ -182,7 +193,7 @@ def _worker_of(queue: str) -> str:
 
 
 async def _last_poll_s(
-    client: Client, queue: str, kind: TaskQueueType.ValueType = _PARTS, *, version: str = ""
+    client: Client, queue: str, kind: TaskQueueType.ValueType = _PARTS, *, version: str | None = None
 ) -> float:
     """How long ago, in seconds, a worker last polled a queue; more than `POLLING_S` if none is known."""
     polled = await last_polls(client, queue, kind, version=version)
@@ -190,7 +201,7 @@ async def _last_poll_s(
 
 
 async def last_polls(
-    client: Client, queue: str, kind: TaskQueueType.ValueType = _PARTS, *, version: str = ""
+    client: Client, queue: str, kind: TaskQueueType.ValueType = _PARTS, *, version: str | None = None
 ) -> dict[str, datetime]:
     """When each worker, by its identity, last polled a queue.
 
@@ -198,20 +209,41 @@ async def last_polls(
         client: Connected.
         queue: The task queue.
         kind: For workflow tasks, or for activities.
-        version: Workers of this version of a worker deployment only, `deployment:build`.
+        version: Workers of this version of a worker deployment only, `deployment:build`; empty for those of none, and
+            None for all.
 
     Raises:
         RPCError: The server does not tell.
     """
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
-    )
-    answer = await client.workflow_service.describe_task_queue(request, retry=True, timeout=ASK_PATIENCE)
+    answer = await _described(client, queue, kind)
     return {
         one.identity: one.last_access_time.ToDatetime(tzinfo=UTC)
         for one in answer.pollers
-        if not version or version == f"{one.deployment_options.deployment_name}:{one.deployment_options.build_id}"
+        if version in (None, _version(one.deployment_options))
     }
+
+
+async def _current_version(client: Client, queue: str) -> str:
+    """The version whose workers are given the tasks of a queue that are pinned to none; empty if no version is."""
+    return _version((await _described(client, queue, _PARTS)).versioning_info.current_deployment_version)
+
+
+async def _versions(client: Client, queue: str) -> list[str]:
+    """The versions of the workers that polled a queue."""
+    pollers = (await _described(client, queue, _PARTS)).pollers
+    return sorted({found for one in pollers if (found := _version(one.deployment_options))})
+
+
+def _version(of: WorkerDeploymentVersion | WorkerDeploymentOptions) -> str:
+    """`deployment:build`; empty without a deployment."""
+    return f"{of.deployment_name}:{of.build_id}" if of.deployment_name else ""
+
+
+async def _described(client: Client, queue: str, kind: TaskQueueType.ValueType) -> DescribeTaskQueueResponse:
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
+    )
+    return await client.workflow_service.describe_task_queue(request, retry=True, timeout=ASK_PATIENCE)
 
 
 def server_refused(error: RPCError, what: str) -> EngineError:

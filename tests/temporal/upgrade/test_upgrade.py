@@ -429,3 +429,34 @@ async def test_a_task_whose_version_is_gone_says_so(
     command = "`refold worker --task-queue gone --deployment gone --build-id b1`"
     assert view.note == f"{why} {command}"
     assert (found[task_id].outcome, found[task_id].why) == (Outcome.CANNOT, view.note)
+
+
+async def test_a_task_that_its_queues_workers_are_not_given_says_why(
+    client: Client, values: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The server gives a task to no version before it is current, and then to that version alone: workers that poll the
+    queue get nothing, and whoever looks at the task is told what to do.
+    """
+    engine = TemporalEngine(client, "given", patience=timedelta(milliseconds=300))
+    async with worker(client, values, sealed_skills, "given", "b1", "given"):
+        early = await engine.start("pays", text("early tea"))
+        while not early.note.startswith("the workers"):
+            early = await engine.look(early.task_id)
+        await make_current(client, "given", "b1")
+        patient = TemporalEngine(client, "given", patience=PATIENT)
+        begun_since = await patient.look(early.task_id)
+    monkeypatch.setattr("refold.temporal.client.errors.POLLING_S", 0)
+    async with worker(client, values, sealed_skills, "given", "b2"):
+        late = await engine.start("pays", text("late tea"))
+
+    command = "`temporal worker deployment set-current-version --deployment-name given --build-id b1`"
+    assert early.note == (
+        "the workers on task queue 'given' are of given:b1, which is given no task before it is the current version; "
+        f"{command} makes it so"
+    )
+    assert begun_since.status is Status.INPUT_REQUIRED
+    assert late.note == (
+        "no worker of version given:b1 answers, which task queue 'given' gives its tasks to; start one with "
+        "`refold worker --task-queue given --deployment given --build-id b1`"
+    )
