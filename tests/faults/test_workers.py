@@ -33,12 +33,13 @@ async def test_without_a_worker_every_question_is_answered(
     waits = await settled(engine, (await engine.start("asks", text("go"))).task_id)
     await gone.kill()
 
+    alone = TemporalEngine(engine.client, queue, patience=timedelta(seconds=0.5))  # nobody would answer later, either
     async with asyncio.timeout(SOON_S):
-        looked = await engine.look(waits.task_id)
+        looked = await alone.look(waits.task_id)
     async with asyncio.timeout(SOON_S):
-        late = await engine.start("hello", text("Ada"))
+        late = await alone.start("hello", text("Ada"))
     with pytest.raises(NoWorker, match=r"It may still take it later"):
-        await engine.send(waits.task_id, text("hello?"), delivery_id="d1")
+        await alone.send(waits.task_id, text("hello?"), delivery_id="d1")
 
     assert (looked.lifecycle, looked.status) == (TaskState.PAUSED, Status.INPUT_REQUIRED)
     assert "refold worker" in looked.note
