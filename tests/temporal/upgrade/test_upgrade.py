@@ -386,18 +386,18 @@ async def test_code_that_changed_a_step_under_a_sealed_task_loses_nothing(
 
 
 async def test_a_sealed_task_is_shown_as_it_was_though_its_code_cannot_take_a_message(
-    client: Client, values: Folder, monkeypatch: pytest.MonkeyPatch
+    hasty_client: Client, values: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     A message that comes where a step was changed under a sealed task is not taken: the task has not failed.
     """
     monkeypatch.setattr("refold.temporal.client.updates.UPDATE_PATIENCE", SOON)
-    engine = TemporalEngine(client, "too_early")
-    async with worker(client, values, sealed_skills, "too_early", "b1"):
+    engine = TemporalEngine(hasty_client, "too_early")
+    async with worker(hasty_client, values, sealed_skills, "too_early", "b1"):
         task_id = await begun(engine, "asks_twice", "north")
         assert (await moved(engine, sealed_skills, [task_id], before_deploy=True))[task_id].outcome is Outcome.MOVED
         before = await engine.look(task_id)
-    async with worker(client, values, new_skills, "too_early", "b2"):
+    async with worker(hasty_client, values, new_skills, "too_early", "b2"):
         with pytest.raises(CodeChanged, match="step 'begin' asked for"):
             await engine.send(task_id, text("too early"))
         told = await engine.look(task_id)
