@@ -1,9 +1,9 @@
 """What refold's gateway costs, compared with the A2A SDK's own server, which keeps its tasks in memory and loses them.
 
-uvicorn serves both, each in a process of its own, and both get the same requests over JSON-RPC; refold's tasks are on a
-Temporal server, with a worker. CPU is the user and system time of the server's process for a batch of requests, divided
-by their number; for refold the sum with worker and Temporal server is shown too. Rounds alternate, and a ratio is the
-median of the rounds' ratios.
+uvicorn serves both, each in a process of its own, refold's as `refold serve` runs it; both get the same requests over
+JSON-RPC. refold's tasks are on a Temporal server, with a worker. CPU is the user and system time of the server's
+process for a batch of requests, divided by their number; for refold the sum with worker and Temporal server is shown
+too. Rounds alternate, and a ratio is the median of the rounds' ratios.
 
 First event: from the request to the first event of a stream that starts a task, one after the other.
 

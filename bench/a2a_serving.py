@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import sys
 
 import uvicorn
@@ -25,6 +24,8 @@ from bench.a2a_skills import SKILLS
 from bench.logs import quiet_logs
 from bench.processes import answering
 from refold.a2a import a2a_app
+from refold.a2a.serve import bound, url_of
+from refold.a2a.serve import serve as gateway
 from refold.temporal import connect
 
 
@@ -73,22 +74,18 @@ def sdk_app() -> Starlette:
 
 async def serve(side: str, *where: str) -> None:
     """Serve until stdin ends."""
+    sock, stop = bound("127.0.0.1", 0), asyncio.Event()
     if side == "refold":
         address, queue = where
         app = a2a_app(await connect(address=address, task_queue=queue), SKILLS)
+        serving = asyncio.create_task(gateway(app, sock, stop, drain_s=2))
     else:
-        app = sdk_app()
-    sock = socket.socket()
-    sock.bind(("127.0.0.1", 0))
-    sock.listen(1024)
-    config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[sock]))
-    await answering(f"http://127.0.0.1:{sock.getsockname()[1]}")
+        config = uvicorn.Config(sdk_app(), log_level="error", access_log=False, lifespan="off")
+        serving = asyncio.create_task(uvicorn.Server(config).serve(sockets=[sock]))
+    await answering(url_of(sock, "127.0.0.1"))
+    stop.set()
     if side == "refold":
-        app.state.open_streams.end()
-    server.should_exit = True
-    await serving
+        await serving
 
 
 if __name__ == "__main__":

@@ -54,6 +54,15 @@ async def running(fake: FakeEngine, **limits: Any) -> AsyncIterator[tuple[str, S
         await stopped()
 
 
+async def test_a_gateway_stops_when_told(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    It does not wait until it next renews the date, which alone wakes an idle gateway.
+    """
+    monkeypatch.setattr("refold.a2a.serve.DATE_S", 3600)
+    async with asyncio.timeout(60), running(fake) as (_, stopped):
+        await stopped()
+
+
 async def test_open_streams_end_with_a_last_event(fake: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
     """
     It says that the gateway stops, and from which event on to subscribe again; the log has one line, no traceback.
