@@ -23,7 +23,8 @@ from refold.temporal.data.storage import Folder
 from tests.temporal.recorded import purchase
 from tests.temporal.test_task import collected
 
-PATIENCE = timedelta(seconds=30)
+PATIENCE = timedelta(seconds=10)
+"""Long enough for a busy machine; a question that no worker answers is given up after half of it."""
 
 
 def changed(folder: Path, changes: Mapping[str, str], of: ModuleType = purchase) -> ModuleType:
