@@ -22,9 +22,9 @@ CHROMIUM := .venv/.chromium-ready
 ARGS ?=
 SEED ?=
 # Each process has Temporal servers of its own. A file stays in one process, and the files are taken in the order in which
-# tests/servers.py puts them; the sweeps, long and few, go to whoever is free. Tests wait for a third of their time,
-# so three processes keep two cores busy. ARGS="-n 0" runs all in one.
-PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+# tests/servers.py puts them; the sweeps, long and few, go to whoever is free. Tests wait for half of their time,
+# so four processes keep two cores busy. ARGS="-n 0" runs all in one.
+PYTEST := $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 SWEEP := $(BIN)/pytest -n 3 --dist worksteal -m sweep
 
 # What is checked: whichever of the repository's folders hold Python by now.
