@@ -282,7 +282,7 @@ def _way_out(kind: type[Value], error: ValidationError) -> str:
     """What to write instead, for two mistakes in a call of a model."""
     wrong = {detail["loc"]: detail["type"] for detail in error.errors()}
     if ("prompt",) in wrong:
-        return '; the name of the call comes before the prompt: `llm("draft", "Write.", topic)`'
+        return '; a prompt is a text, and stands after the name of the call: `llm("draft", "Write.", topic)`'
     if "extra_forbidden" in wrong.values() and "settings" in kind.model_fields:
         return "; what the model's provider takes stands in `settings={...}`"
     return ""

@@ -69,7 +69,7 @@ def listed(skills: Any) -> Iterable[Any]:
 
 def _compile(options: Options, cls: type) -> Skill:
     if hidden := hidden_steps(cls):
-        raise DefinitionError(options.card.id, hidden)
+        raise DefinitionError(options.card.id, [*options.problems, *hidden])
     steps = steps_of(cls)
     if hasattr(cls, "on_event"):
         if steps:

@@ -135,19 +135,24 @@ def hidden_steps(cls: type) -> list[str]:
     """Problems of a class's methods whose decorator stands above `@step` and hides the step from the class."""
     return [
         f"the decorator above `@step` hides the step {declared.name!r}: it returns a function without `functools.wraps`"
-        for member in vars(cls).values()
-        if (declared := _step_behind(member)) is not None
+        for member in (inspect.getattr_static(cls, attribute) for attribute in dir(cls))
+        if not hasattr(member, "__refold_step__") and (declared := _step_behind(member)) is not None
     ]
 
 
 def _step_behind(member: Any) -> Step | None:
-    """The step that a function calls without being one: what a decorator without `functools.wraps` returns."""
-    if hasattr(member, "__refold_step__"):
-        return None
-    for cell in getattr(member, "__closure__", None) or ():
-        with suppress(ValueError):  # the variable has no value yet
-            if isinstance(declared := getattr(cell.cell_contents, "__refold_step__", None), Step):
-                return declared
+    """The step that a function calls, however many decorators without `functools.wraps` stand between."""
+    behind, seen = [member], set()
+    while behind:
+        one = behind.pop()
+        if not inspect.isfunction(one) or one in seen:  # a closure may hold anything, and itself
+            continue
+        if isinstance(declared := getattr(one, "__refold_step__", None), Step):
+            return declared
+        seen.add(one)
+        for cell in one.__closure__ or ():
+            with suppress(ValueError):  # the variable has no value yet
+                behind.append(cell.cell_contents)
     return None
 
 
@@ -157,7 +162,7 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
     Raises:
         DefinitionError: The skill is written wrongly; lists all problems.
     """
-    found = [*options.problems, *_check_routes(steps), *_unknown_options(steps)]
+    found = [*options.problems, *_check_routes(steps), *_unknown_options(steps, owner)]
     author = None if owner is None else instance(owner, found)
     specs: dict[str, StepSpec] = {}
     unread: set[str] = set()  # steps with a parameter that cannot be read: what they take is not known
@@ -209,13 +214,16 @@ def table(id: str, *steps: Step, **options: Unpack[SkillOptions]) -> Skill:
     return compile_steps(options_for(None, id, **options), steps)
 
 
-def _unknown_options(steps: Sequence[Step]) -> Iterator[str]:
+def _unknown_options(steps: Sequence[Step], owner: type | None) -> Iterator[str]:
     """Problems of steps with a misspelt option, which `step` and `Step` take for a term of the contract."""
+    known = "start, resume_from, name, on_interrupt"
+    if owner is None:
+        known = '`.start()`, `.resume_from("...")` and `.on_interrupt("steer")` behind `Step(name, function)`'
     for one in steps:
         if unknown := sorted(one.terms.keys() - Terms.__annotations__.keys()):
             yield (
-                f"step {one.name!r} takes no option {', '.join(unknown)}; the options are: start, resume_from, name, "
-                f"on_interrupt; under a contract also {', '.join(Terms.__annotations__)}"
+                f"step {one.name!r} takes no option {', '.join(unknown)}; the options are: {known}; "
+                f"under a contract also {', '.join(Terms.__annotations__)}"
             )
 
 

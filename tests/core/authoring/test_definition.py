@@ -24,6 +24,7 @@ from refold import (
     tool,
 )
 from refold.core.authoring.define import listed
+from refold.core.steps.table import steps_of
 from tests.core.byhand import ByHand
 
 
@@ -395,13 +396,72 @@ class Hides:
         return ctx.complete()
 
 
-def test_a_decorator_above_step_is_refused_where_it_hides_the_step() -> None:
+class HidesTwice:
+    @bare
+    @bare
+    @step(start=True)
+    async def judge(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete()
+
+
+class Inherits(Hides):
+    pass
+
+
+class Mends(Hides):
+    @step
+    async def judge(self, ctx: Ctx) -> Transition:
+        return ctx.complete()
+
+
+@pytest.mark.parametrize("cls", [Hides, HidesTwice, Inherits])
+def test_a_decorator_above_step_is_refused_where_it_hides_the_step(cls: type) -> None:
     """
     The class would lack that step in silence, and a goto to it name a step that stands in the class.
     """
-    assert problem(lambda: flow_skill(id="hides")(Hides)) == (
+    assert problem(lambda: flow_skill(id="hides")(cls)) == (
         "the decorator above `@step` hides the step 'judge': it returns a function without `functools.wraps`"
     )
+
+
+def test_a_step_that_hides_is_overridden() -> None:
+    """
+    What counts is what the class has.
+    """
+    assert [one.name for one in steps_of(Mends)] == ["begin", "judge"]
+    flow_skill(id="mends")(Mends)
+
+
+class Lazy:
+    """A settings object of a framework that is not set up yet."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("not set up")
+
+
+def test_what_a_method_closes_over_is_not_asked_for_attributes() -> None:
+    """
+    A helper method may close over anything, such as itself and an object that raises whatever it is asked for.
+    """
+    lazy = Lazy()
+
+    class Closes:
+        @step(start=True)
+        async def begin(self, ctx: Ctx, content: Content) -> Transition:
+            return ctx.complete()
+
+        helper = closing(lazy)
+
+    flow_skill(id="closes")(Closes)
+
+
+def closing(over: Any) -> Callable[..., Any]:
+    """A function that closes over an object and itself."""
+
+    def inner(*given: Any) -> Any:
+        return inner if over is None else over
+
+    return inner
 
 
 class Misspells:
@@ -421,6 +481,15 @@ def test_a_misspelt_option_of_a_step_is_no_term_of_a_contract() -> None:
     _, found = problems(lambda: flow_skill(id="misspells")(Misspells))
 
     assert found.startswith("step 'told' takes no option resumes_from; the options are: start, resume_from, ")
+
+
+def test_an_option_of_a_decorated_step_is_said_otherwise_in_a_table() -> None:
+    """
+    How a step is entered is a method of it there.
+    """
+    _, found = problems(lambda: table("misspells", Step("begin", begin, start=True)))  # type: ignore[call-arg]
+
+    assert found.startswith("step 'begin' takes no option start; the options are: `.start()`, `.resume_from(")
 
 
 START = Step("begin", begin).start()

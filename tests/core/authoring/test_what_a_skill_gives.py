@@ -68,7 +68,7 @@ SLIPS: dict[str, Callable[[Ctx], Any]] = {
     "ending must be an Ending": lambda ctx: Transition(ending="completed"),  # type: ignore[arg-type]
     "status takes one line": lambda ctx: Transition(progress=3),  # type: ignore[arg-type]
     "command 'a' (str): prompt: Input should be a valid string": lambda ctx: ctx.llm("a", 3),  # type: ignore[call-overload]
-    'the name of the call comes before the prompt: `llm("draft", ': lambda ctx: ctx.llm("a", 3),  # type: ignore[call-overload]
+    'a prompt is a text, and stands after the name of the call: `llm("draft", ': lambda ctx: ctx.llm("a", 3),  # type: ignore[call-overload]
     "temperature: Extra inputs are not permitted; what the model's provider takes stands in `settings={...}`": (
         lambda ctx: ctx.llm("a", "b", temperature=0)  # type: ignore[call-overload]
     ),
