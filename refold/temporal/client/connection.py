@@ -42,8 +42,6 @@ from refold.temporal.client.record_cache import Standing
 from refold.temporal.data import search_attributes
 from refold.temporal.data.payloads import data_converter
 
-_PORT = re.compile(r":\d+/?$")
-
 PATIENCE = timedelta(seconds=3)
 """How long a worker may take to answer a query before it counts as not there."""
 
@@ -246,7 +244,7 @@ async def connected(
         return await Client.connect(**given)
     except (RuntimeError, RPCError) as error:
         host = target.rstrip(":")
-        no_port = "" if _PORT.search(target) else f"The address names no port; Temporal's own is {host}:7233. "
+        no_port = "" if re.search(r":\d+/?$", target) else f"The address names no port; Temporal's own is {host}:7233. "
         raise NotConnected(
             f"no Temporal server answers at {target}: {_cause(error)}. {no_port}Start one with `refold dev`, or name "
             "another with --address or TEMPORAL_ADDRESS"

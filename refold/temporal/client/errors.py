@@ -6,14 +6,14 @@ import contextlib
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from itertools import takewhile
+from pathlib import Path
+from pkgutil import iter_modules
 from shlex import quote
 
 from pydantic_core import PydanticSerializationError
-from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
-from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState, TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
+from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
@@ -29,11 +29,9 @@ from refold.core.values import REFUSAL_CHARS, shortened
 from refold.divergence import DIFFERS
 from refold.engine import CodecError, EngineError, NotConnected, TaskNotFound, TaskView
 from refold.engine.view import not_begun
-from refold.temporal.client.failed import ASK_PATIENCE, failed_task
+from refold.temporal.client.failed import failed_task
+from refold.temporal.client.fleet.polling import ACTIVITIES, POLLING_S, WORKFLOWS, Polls, polls_of
 from refold.temporal.data.search_attributes import REGISTER, SKILL
-
-POLLING_S = 90
-"""A worker polls at least once a minute; the server remembers workers that are gone for five minutes."""
 
 QUEUE = "refold"
 """The queue of workers that are given no other."""
@@ -123,28 +121,14 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
     queue = description.task_queue
     pinned = description.typed_search_attributes.get(VERSION) or ""
     try:
-        version = pinned or await _current_version(client, queue)
-        ago_s = await _last_poll_s(client, queue, version=version)
-        others = await _versions(client, queue) if ago_s > POLLING_S else ()
+        polls = await polls_of(client, queue)
     except RPCError as error:
         return (
             f"no answer came in time, and the server does not tell whether a worker polls task queue {queue!r} "
             f"({error.message}); `{_worker_of(queue)}` starts one"
         )
-    if ago_s > POLLING_S and version:
-        deployment, _, build = version.partition(":")
-        start = f"{_worker_of(queue)} --deployment {quote(deployment)} --build-id {quote(build)}"
-        why = "the task runs on" if pinned else f"task queue {queue!r} gives its tasks to"
-        return f"no worker of version {version} answers, which {why}; start one with `{start}`"
-    if ago_s > POLLING_S and others:
-        deployment, _, build = others[-1].partition(":")
-        options = f"--deployment-name {quote(deployment)} --build-id {quote(build)}"
-        return (
-            f"the workers on task queue {queue!r} are of {', '.join(others)}, which is given no task before it is the "
-            f"current version; `temporal worker deployment set-current-version {options}` makes it so"
-        )
-    if ago_s > POLLING_S:
-        return _nobody(queue)
+    if why := not_served(queue, pinned, polls):
+        return why
     tried = description.raw_description.pending_workflow_task.attempt - 1
     if tried > 1:
         return (
@@ -152,9 +136,34 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
             f"it will of the next. The log of the worker that polls task queue {queue!r} tells at once"
         )
     return (
-        f"no answer came in time. A worker polled task queue {queue!r} {ago_s:.0f} s ago: it is busy, reads a long "
-        f"history, or has just stopped; `{_worker_of(queue)}` starts another one"
+        f"no answer came in time. A worker polled task queue {queue!r} {polls.ago_s():.0f} s ago: it is busy, reads a "
+        f"long history, or has just stopped; `{_worker_of(queue)}` starts another one"
     )
+
+
+def not_served(queue: str, pinned: str, polls: Polls) -> str:
+    """Why no worker is given a task: none polls its queue, or those that do are of another version; empty if one is.
+
+    Args:
+        queue: The task's.
+        pinned: The version that the task runs on, `deployment:build`; empty if any may take it.
+        polls: The workers of the queue.
+    """
+    if polls.ago_s({pinned} if pinned else {polls.current, polls.ramping or polls.current}) <= POLLING_S:
+        return ""
+    if version := pinned or polls.current:
+        deployment, _, build = version.partition(":")
+        start = f"{_worker_of(queue)} --deployment {quote(deployment)} --build-id {quote(build)}"
+        why = "the task runs on" if pinned else f"task queue {queue!r} gives its tasks to"
+        return f"no worker of version {version} answers, which {why}; start one with `{start}`"
+    if other := polls.newest_version():
+        deployment, _, build = other.partition(":")
+        options = f"--deployment-name {quote(deployment)} --build-id {quote(build)}"
+        return (
+            f"a worker of version {other} polls task queue {queue!r}, and a version is given no task before it is the "
+            f"current one; `temporal worker deployment set-current-version {options}` makes it so"
+        )
+    return _nobody(queue)
 
 
 async def why_effects_wait(client: Client, view: TaskView) -> str:
@@ -166,10 +175,10 @@ async def why_effects_wait(client: Client, view: TaskView) -> str:
     out = [
         one for one in view.pending if one.queue is not None and not one.blocked and not one.held and one.due_at is None
     ]
-    kinds = {one: _PARTS if one.command.startswith(("skill ", "workflow ")) else _EFFECTS for one in out}
+    kinds = {one: WORKFLOWS if one.command.startswith(("skill ", "workflow ")) else ACTIVITIES for one in out}
     ago_s = {(one.queue, kinds[one]): 0.0 for one in out}
     for queue, kind in ago_s:
-        ago_s[queue, kind] = await _last_poll_s(client, str(queue), kind)
+        ago_s[queue, kind] = (await polls_of(client, str(queue), kind)).ago_s()
     silent = [one for one in out if ago_s[one.queue, kinds[one]] > POLLING_S]
     if not silent:
         return ""
@@ -180,7 +189,6 @@ async def why_effects_wait(client: Client, view: TaskView) -> str:
     return "; ".join(f"{one.command} waits: {_nobody(str(one.queue))}" for one in waiting)
 
 
-_PARTS, _EFFECTS = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 _BEGUN = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 
 
@@ -190,60 +198,6 @@ def _nobody(queue: str) -> str:
 
 def _worker_of(queue: str) -> str:
     return "refold worker" if queue == QUEUE else f"refold worker --task-queue {quote(queue)}"
-
-
-async def _last_poll_s(
-    client: Client, queue: str, kind: TaskQueueType.ValueType = _PARTS, *, version: str | None = None
-) -> float:
-    """How long ago, in seconds, a worker last polled a queue; more than `POLLING_S` if none is known."""
-    polled = await last_polls(client, queue, kind, version=version)
-    return max(0.0, (datetime.now(UTC) - max(polled.values())).total_seconds()) if polled else POLLING_S + 1
-
-
-async def last_polls(
-    client: Client, queue: str, kind: TaskQueueType.ValueType = _PARTS, *, version: str | None = None
-) -> dict[str, datetime]:
-    """When each worker, by its identity, last polled a queue.
-
-    Args:
-        client: Connected.
-        queue: The task queue.
-        kind: For workflow tasks, or for activities.
-        version: Workers of this version of a worker deployment only, `deployment:build`; empty for those of none, and
-            None for all.
-
-    Raises:
-        RPCError: The server does not tell.
-    """
-    answer = await _described(client, queue, kind)
-    return {
-        one.identity: one.last_access_time.ToDatetime(tzinfo=UTC)
-        for one in answer.pollers
-        if version in (None, _version(one.deployment_options))
-    }
-
-
-async def _current_version(client: Client, queue: str) -> str:
-    """The version whose workers are given the tasks of a queue that are pinned to none; empty if no version is."""
-    return _version((await _described(client, queue, _PARTS)).versioning_info.current_deployment_version)
-
-
-async def _versions(client: Client, queue: str) -> list[str]:
-    """The versions of the workers that polled a queue."""
-    pollers = (await _described(client, queue, _PARTS)).pollers
-    return sorted({found for one in pollers if (found := _version(one.deployment_options))})
-
-
-def _version(of: WorkerDeploymentVersion | WorkerDeploymentOptions) -> str:
-    """`deployment:build`; empty without a deployment."""
-    return f"{of.deployment_name}:{of.build_id}" if of.deployment_name else ""
-
-
-async def _described(client: Client, queue: str, kind: TaskQueueType.ValueType) -> DescribeTaskQueueResponse:
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
-    )
-    return await client.workflow_service.describe_task_queue(request, retry=True, timeout=ASK_PATIENCE)
 
 
 def server_refused(error: RPCError, what: str) -> EngineError:
@@ -329,7 +283,8 @@ def explained(failure: str, trace: str = "") -> str:
         return (
             f"{_author_in(trace) or 'its code'} did not come back within the two seconds that Temporal gives a task's "
             f"code ({MISSED_DEADLINE}): let a tool do what computes or blocks for so long, and await it with "
-            "`ctx.tool`; or look for a loop that does not end. The task goes on once its worker runs the new code"
+            "`ctx.tool`, or look for a loop that does not end. The task goes on once its worker runs the new code, or "
+            "by itself if its worker merely had too little CPU"
         )
     return f"its worker cannot go on with it: {failure}"
 
@@ -341,11 +296,19 @@ def _author_in(trace: str) -> str:
         trace: As the SDK writes it, innermost call first.
     """
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace)
-    inside = list(takewhile(lambda frame: not _OURS.search(frame[0]), frames))
-    if not inside or len(inside) == len(frames):
+    above = list(takewhile(lambda frame: not _ours().search(frame[0]), frames))
+    inside = [frame for frame in above if not _LIBRARY.search(frame[0])]
+    if not inside or len(above) == len(frames):
         return ""
     file, line, name = inside[-1]
     return f"{name!r} ({file}, line {line})"
 
 
-_OURS = re.compile(r"[/\\]refold[/\\](agent|core|temporal)[/\\]")
+_LIBRARY = re.compile(r"site-packages|[/\\]lib[/\\]python3|^<frozen")
+"""Of any machine's Python: the stack is a worker's."""
+
+
+@cache
+def _ours() -> re.Pattern[str]:
+    names = "|".join(module.name for module in iter_modules([str(Path(__file__).parents[2])]))
+    return re.compile(rf"[/\\]refold[/\\]({names})(\.py$|[/\\])")

@@ -22,7 +22,7 @@ from refold.core.lifecycle import TaskState
 from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import level
-from refold.temporal.client.errors import POLLING_S
+from refold.temporal.client.fleet.polling import POLLING_S
 from refold.temporal.client.search import UNTAKEN, quoted, until
 from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT, STATUS_AT, state_since
 

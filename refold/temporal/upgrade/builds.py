@@ -14,8 +14,8 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescri
 from temporalio.common import SearchAttributeKey
 
 from refold.engine import EngineError
-from refold.temporal.client.errors import POLLING_S, refusals
-from refold.temporal.client.fleet.fitting import polling_builds
+from refold.temporal.client.errors import refusals
+from refold.temporal.client.fleet.polling import POLLING_S, polls_of
 from refold.temporal.client.search import BUILD_IDS
 
 DEPLOYMENT = SearchAttributeKey.for_keyword("TemporalWorkerDeployment")
@@ -100,7 +100,7 @@ class Targets:
 
     async def _of_queue(self, queue: str) -> Target:
         with refusals(f"describe task queue {queue!r}"):
-            builds = sorted(await polling_builds(self.client, queue))
+            builds = sorted((await polls_of(self.client, queue)).builds())
         if self.build in builds or (self.build is None and len(builds) == 1):
             return Target(self.build or builds[0])
         listed = f": {', '.join(builds)}" if builds else ""

@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from shlex import quote
 from typing import Any
 
 from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
@@ -209,8 +210,9 @@ class _Mover:
         if target is not None and builds == {target.build}:
             return _move(now, Outcome.ALREADY, target)
         if target is not None and (pinned := overriding(now)) not in (None, target):
-            options = f"temporal workflow update-options --workflow-id {now.id} --versioning-override-behavior"
-            return _cannot(now, target, Misfit(f"an override pins it to {pinned}", f"`{options} unspecified`"))
+            command = f"temporal workflow update-options --workflow-id {quote(now.id)}"
+            way_out = f"`{command} --versioning-override-behavior unspecified` takes it away"
+            return _cannot(now, target, Misfit(f"an override pins it to {pinned}", way_out))
         if target is None or not target.deployment:  # else a worker of the old version seals it
             history = await self.checks.history(now)
             if target is None and is_fresh(history):

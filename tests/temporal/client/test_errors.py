@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -13,10 +15,12 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker._workflow import _DeadlockError
 
+import refold
 from refold import Content, Ctx, Transition, flow_skill, step
 from refold.engine import EngineError, NotConnected
 from refold.temporal import connect
-from refold.temporal.client.errors import explained, server_refused, timed_out
+from refold.temporal.client.errors import explained, not_served, server_refused, timed_out
+from refold.temporal.client.fleet.polling import Poller, Polls
 from refold.testing import play
 
 
@@ -146,3 +150,75 @@ def test_a_step_that_computes_for_too_long_is_named_with_the_way_out() -> None:
     assert said.startswith(f"'mine' ({__file__}, line ")
     assert "let a tool do what computes" in said
     assert explained(failure.message).startswith("its code did not come back within the two seconds")
+
+
+HERE = "/app/.venv/lib/python3.12/site-packages"
+
+
+@pytest.mark.parametrize(
+    ("innermost_first", "author"),
+    [
+        pytest.param(
+            ["/app/shop.py", f"{HERE}/refold/core/steps/drive.py"], "'of_1' (/app/shop.py, line 1) ", id="own"
+        ),
+        pytest.param(["/home/ada/refold/shop.py", "/src/refold/core/fold/apply.py"], "'of_1' (/home/", id="own folder"),
+        pytest.param(
+            [f"{HERE}/numpy/dot.py", "/app/shop.py", f"{HERE}/refold/core/steps/drive.py"],
+            "'of_2' (/app/shop.py, line 2) ",
+            id="a library that it calls",
+        ),
+        pytest.param(
+            [f"{HERE}/pydantic/main.py", f"{HERE}/refold/core/codec.py"], "its code ", id="pydantic for refold"
+        ),
+        pytest.param(
+            ["/usr/lib/python3.12/json/encoder.py", "/src/refold/digests.py"], "its code ", id="json for refold"
+        ),
+        pytest.param(["/app/shop.py", "/usr/lib/python3.12/asyncio/base_events.py"], "its code ", id="no refold"),
+    ],
+)
+def test_code_that_takes_too_long_is_the_authors(innermost_first: list[str], author: str) -> None:
+    """
+    A library is not named, whoever calls it, and refold's own code is nobody's to mend.
+    """
+    trace = "\n".join(f'File "{file}", line {n}, in of_{n}' for n, file in enumerate(innermost_first, 1))
+
+    assert explained("[TMPRL1101] Potential deadlock detected", trace).startswith(author)
+
+
+@pytest.mark.parametrize("module", [module.name for module in iter_modules(refold.__path__)])
+def test_no_code_of_refold_is_the_authors(module: str) -> None:
+    """
+    Whichever of its parts a stack ends in.
+    """
+    trace = f'File "/src/refold/{module}.py", line 1, in it\nFile "/src/refold/core/fold/apply.py", line 2, in advance'
+
+    assert explained("[TMPRL1101] Potential deadlock detected", trace).startswith("its code did not come back")
+
+
+def polled(version: str, ago_s: float) -> Poller:
+    """A worker that polled so many seconds ago."""
+    return Poller(f"worker of {version}", "", version, datetime.now(UTC) - timedelta(seconds=ago_s))
+
+
+@pytest.mark.parametrize(
+    ("pinned", "polls", "said"),
+    [
+        pytest.param("", Polls((), "", ""), "no worker answers on task queue 'q'", id="nobody"),
+        pytest.param("", Polls((polled("s:v1", 200),), "", ""), "no worker answers on", id="one that is gone"),
+        pytest.param("", Polls((polled("s:v1", 1),), "", ""), "a worker of version s:v1 polls", id="not yet current"),
+        pytest.param(
+            "", Polls((polled("s:b10", 1), polled("s:b9", 5)), "", ""), "a worker of version s:b10", id="the newest"
+        ),
+        pytest.param("", Polls((polled("s:v1", 1),), "", "s:v1"), "", id="ramping"),
+        pytest.param("", Polls((polled("s:v1", 1),), "s:v1", ""), "", id="current"),
+        pytest.param("", Polls((polled("", 1),), "s:v1", ""), "no worker of version s:v1 answers", id="unversioned"),
+        pytest.param("s:v1", Polls((polled("s:v2", 1),), "s:v2", ""), "no worker of version s:v1", id="pinned"),
+        pytest.param("s:v1", Polls((polled("s:v1", 1),), "s:v2", ""), "", id="pinned and served"),
+    ],
+)
+def test_why_a_queue_does_not_serve_a_task(pinned: str, polls: Polls, said: str) -> None:
+    """
+    Workers that are gone are not named, nor is a version blamed that is given tasks.
+    """
+    assert not_served("q", pinned, polls).startswith(said)
+    assert bool(not_served("q", pinned, polls)) is bool(said)

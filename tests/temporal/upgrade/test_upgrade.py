@@ -441,7 +441,7 @@ async def test_a_task_that_its_queues_workers_are_not_given_says_why(
     engine = TemporalEngine(client, "given", patience=timedelta(milliseconds=300))
     async with worker(client, values, sealed_skills, "given", "b1", "given"):
         early = await engine.start("pays", text("early tea"))
-        while not early.note.startswith("the workers"):
+        while not early.note.startswith("a worker of version"):
             early = await engine.look(early.task_id)
         await make_current(client, "given", "b1")
         patient = TemporalEngine(client, "given", patience=PATIENT)
@@ -452,8 +452,8 @@ async def test_a_task_that_its_queues_workers_are_not_given_says_why(
 
     command = "`temporal worker deployment set-current-version --deployment-name given --build-id b1`"
     assert early.note == (
-        "the workers on task queue 'given' are of given:b1, which is given no task before it is the current version; "
-        f"{command} makes it so"
+        "a worker of version given:b1 polls task queue 'given', and a version is given no task before it is the "
+        f"current one; {command} makes it so"
     )
     assert begun_since.status is Status.INPUT_REQUIRED
     assert late.note == (

@@ -19,7 +19,7 @@ from refold import Content, Status, TaskState, tool
 from refold.effects import current
 from refold.engine import TaskView, UnknownSkill
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.client.errors import last_polls
+from refold.temporal.client.fleet.polling import polls_of
 from refold.temporal.data.storage import Folder
 from refold.temporal.worker import registry
 from tests.faults.processes import until
@@ -60,7 +60,8 @@ class Fleet:
         running = [asyncio.create_task(worker.run()) for worker in made]
         identities = {worker.config(active_config=True)["identity"] for worker in made}
         try:
-            await until(partial(last_polls, self.client, queue or self.queue), lambda polled: identities <= {*polled})
+            polls = partial(polls_of, self.client, queue or self.queue)
+            await until(polls, lambda found: identities <= {one.identity for one in found.pollers})
             yield
         finally:
             await asyncio.gather(*(worker.shutdown() for worker in made))

@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, ResetStickyTaskQueueRequest
+from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 from refold.divergence import DIFFERS
-from refold.temporal.client.errors import NOT_FITTING, POLLING_S
+from refold.temporal.client.errors import NOT_FITTING
 from refold.temporal.client.failed import ASK_PATIENCE
+from refold.temporal.client.fleet.polling import polls_of
 
 WORKERS_ASKED = 10
 """How many times a question is put again while workers of several builds poll: each of them polls five times at once,
@@ -90,24 +89,6 @@ async def _outcome(ask: Callable[[], Awaitable[object]]) -> _Outcome:
 async def _mixed(client: Client, task_id: str) -> bool:
     try:
         queue = (await client.get_workflow_handle(task_id).describe()).task_queue
-        return len(await polling_builds(client, queue)) > 1
+        return len((await polls_of(client, queue)).builds()) > 1
     except RPCError:
         return False
-
-
-async def polling_builds(client: Client, queue: str) -> set[str]:
-    """The builds whose workers poll a task queue.
-
-    Raises:
-        RPCError: The server does not tell.
-    """
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    pollers = (await client.workflow_service.describe_task_queue(request, retry=True)).pollers
-    # The newest poll stands for now: it is by the server's clock, as all of them.
-    newest = max((one.last_access_time.seconds for one in pollers), default=0)
-    recent = [one for one in pollers if newest - one.last_access_time.seconds <= POLLING_S]
-    return {one.worker_version_capabilities.build_id for one in recent} - {""}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import timedelta
 
 from temporalio.client import WorkflowExecutionDescription
 from temporalio.exceptions import ApplicationError
@@ -11,8 +10,8 @@ from temporalio.service import RPCError
 
 from refold.engine import UnknownSkill
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import POLLING_S, last_polls
 from refold.temporal.client.failed import failed_task
+from refold.temporal.client.fleet.polling import polls_of
 from refold.temporal.client.views import NEVER_BEGAN, forget
 
 
@@ -30,16 +29,10 @@ async def why_not_begun(connection: Connection, description: WorkflowExecutionDe
         return None
     refused = UnknownSkill(description.workflow_type, cause.details[0] if cause.details else ())
     with suppress(RPCError):  # a client that may not ask or terminate leaves the task to others
-        if await _workers(connection) == {failed.identity}:
+        polls = await polls_of(connection.client, connection.task_queue)
+        if {one.identity for one in polls.recent()} == {failed.identity}:
             handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id)
             await handle.terminate(NEVER_BEGAN, reason=str(refused))
             await forget(connection, description.id, description.run_id)
             raise refused
     return f"{refused}. That is what the worker says that took it, and it is left to the others on the task queue"
-
-
-async def _workers(connection: Connection) -> set[str]:
-    """The identities of the workers on the task queue."""
-    polled = await last_polls(connection.client, connection.task_queue)
-    # The newest poll stands for now: it is by the server's clock, as all of them.
-    return {one for one, when in polled.items() if max(polled.values()) - when <= timedelta(seconds=POLLING_S)}

@@ -1,0 +1,105 @@
+"""Which workers poll a task queue, and to which versions of a worker deployment the server gives its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
+from temporalio.api.enums.v1 import TaskQueueType, WorkerVersioningMode
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+
+from refold.temporal.client.failed import ASK_PATIENCE
+
+POLLING_S = 90
+"""A worker polls at least once a minute; the server remembers workers that are gone for five minutes."""
+
+WORKFLOWS, ACTIVITIES = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+
+
+class Poller(NamedTuple):
+    """A worker that polled a task queue in the last minutes.
+
+    Attributes:
+        identity: Of the worker.
+        build: Its build id; empty if it has none.
+        version: `deployment:build`; empty for a worker that is not versioned.
+        at: When it last polled, by the server's clock.
+    """
+
+    identity: str
+    build: str
+    version: str
+    at: datetime
+
+
+class Polls(NamedTuple):
+    """The workers of a task queue.
+
+    Attributes:
+        pollers: Who polled it in the last minutes.
+        current: The version that is given the tasks that are pinned to none; empty for workers without a version.
+        ramping: The version that is given a share of them; empty if none is.
+    """
+
+    pollers: tuple[Poller, ...]
+    current: str
+    ramping: str
+
+    def ago_s(self, versions: Collection[str] | None = None) -> float:
+        """How many seconds ago a worker, of these versions if any are given, last polled; infinite if none did."""
+        polled = [one.at for one in self.pollers if versions is None or one.version in versions]
+        return max(0.0, (datetime.now(UTC) - max(polled)).total_seconds()) if polled else float("inf")
+
+    def recent(self) -> list[Poller]:
+        """The workers that poll now. The newest poll stands for now: it is by the server's clock, as all of them."""
+        newest = max((one.at for one in self.pollers), default=None)
+        return [one for one in self.pollers if newest and newest - one.at <= timedelta(seconds=POLLING_S)]
+
+    def builds(self) -> set[str]:
+        """The builds whose workers poll now."""
+        return {one.build for one in self.recent()} - {""}
+
+    def newest_version(self) -> str:
+        """The version of the worker that polled last, if one polls now; else empty."""
+        polled = [one for one in self.pollers if one.version and self.ago_s() <= POLLING_S]
+        return max(polled, key=lambda one: one.at).version if polled else ""
+
+
+async def polls_of(client: Client, queue: str, kind: TaskQueueType.ValueType = WORKFLOWS) -> Polls:
+    """Ask the server which workers poll a task queue.
+
+    Args:
+        client: Connected.
+        queue: The task queue.
+        kind: For workflow tasks, or for activities.
+
+    Raises:
+        RPCError: The server does not tell.
+    """
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
+    )
+    answer = await client.workflow_service.describe_task_queue(request, retry=True, timeout=ASK_PATIENCE)
+    pollers = tuple(
+        Poller(
+            one.identity,
+            one.worker_version_capabilities.build_id,
+            _version(one.deployment_options) if _is_versioned(one.deployment_options) else "",
+            one.last_access_time.ToDatetime(tzinfo=UTC),
+        )
+        for one in answer.pollers
+    )
+    info = answer.versioning_info
+    return Polls(pollers, _version(info.current_deployment_version), _version(info.ramping_deployment_version))
+
+
+def _is_versioned(options: WorkerDeploymentOptions) -> bool:
+    return options.worker_versioning_mode == WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
+
+
+def _version(of: WorkerDeploymentVersion | WorkerDeploymentOptions) -> str:
+    return f"{of.deployment_name}:{of.build_id}" if of.deployment_name else ""
