@@ -13,7 +13,7 @@ from refold.cli.errors import DONE, TASK_FAILED
 from refold.cli.text.entries import Story
 from refold.cli.text.output import Output
 from refold.cli.text.views import FAILED, brief, ways_out
-from refold.cli.verb import Call, Reader
+from refold.cli.verb import Call
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TaskState
 from refold.engine import Engine, EngineError, News, NotConnected, NoWorker, TaskView
@@ -106,15 +106,23 @@ async def explained(call: Call, engine: Engine, task_id: str, watched: AsyncGene
         await watched.aclose()
 
 
-async def why_waits(engine: Reader, view: TaskView) -> str:
-    """Why nothing comes from a task: its own reason, else that of the first part that has one; empty if none has."""
+PARTS_ASKED = 5
+"""How many of a task's open parts are asked why they wait: one that no worker serves answers after some seconds."""
+
+
+async def why_waits(engine: Engine, view: TaskView) -> str:
+    """Why nothing comes from a task: its own reason, else that of a part or of a part's part; empty if none has."""
     if view.note:
         return view.note
-    for one in view.pending:
-        if one.command.startswith("skill ") and not one.blocked and not one.held and one.due_at is None:
-            with contextlib.suppress(EngineError):  # a part that has not begun is not there
-                if note := (await engine.look(one.invocation_id)).note:
-                    return f"its part {one.invocation_id} waits: {note}"
+    parts = [
+        one.invocation_id
+        for one in view.pending
+        if one.command.startswith("skill ") and not one.blocked and not one.held and one.due_at is None
+    ]
+    for id in parts[:PARTS_ASKED]:
+        with contextlib.suppress(EngineError):  # a part that has not begun is not there
+            if why := await why_waits(engine, await engine.look(id)):
+                return f"its part {id} waits: {why}"
     return ""
 
 

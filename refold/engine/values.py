@@ -157,7 +157,7 @@ class TaskView(Deferred):
         recovered_from: The failed task that this task recovers.
         forked_from: Where it was forked from another task.
         offspring: The tasks recovered or forked from it, if the caller asked for them; see `Engine.offspring`.
-        note: Why parts of this are missing, if they are: no worker answered, for example.
+        note: Why parts of this are missing, as when no worker answered, or why nothing comes from the task.
         differs: Which entry and field the skill's code says otherwise than was recorded, in short: the task takes
             nothing until the code is put back. This view is as it was recorded, and `note` says what to do.
         sealing: What must end before the task goes on in a new run, as it was asked to: `tool book`; empty if it was
