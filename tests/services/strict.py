@@ -249,6 +249,8 @@ class StrictAnthropic(StrictServer):
     stream of `CUT` ends before its end, and one that begins with `NEWER` has a block of a kind that no client knows."""
 
     path = "/v1/messages"
+    stop = ""
+    """The stop reason of all its answers; by default each has its own."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -271,7 +273,7 @@ class StrictAnthropic(StrictServer):
         ] or [*(_searched(len(self.requests)) if said in (SEARCH, PAUSED) else ()), {"type": "text", "text": said}]
         if said.startswith(NEWER):
             content = [{"type": "hologram", "shape": said}, *(content if said != NEWER else ())]
-        stop = "tool_use" if wishes else "pause_turn" if said == PAUSED else "end_turn"
+        stop = self.stop or ("tool_use" if wishes else "pause_turn" if said == PAUSED else "end_turn")
         reason = {"stop_reason": stop, "stop_sequence": None}
         message = {
             "id": f"msg_{len(self.requests)}", "type": "message", "role": "assistant", "model": body["model"],

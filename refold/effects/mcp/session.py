@@ -392,7 +392,7 @@ def _value(result: CallToolResult) -> JsonValue:
 def _is_wrapped(value: dict[str, JsonValue], text: str) -> bool:
     """Whether a server has put a result that is no object into `{"result": …}`, as older versions of MCP require.
 
-    Nothing in the schema says so. The text beside it does: that is the JSON of what the tool itself returned.
+    MCP has no field that says so. The text beside it tells: that is the JSON of what the tool itself returned.
     """
     if value.keys() != {"result"}:
         return False

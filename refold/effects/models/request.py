@@ -137,7 +137,7 @@ class ModelRequests:
         _name_once(response.tool_calls, {*self._names, FINAL_RESULT})
         known = replace(response, parts=[part for part in response.parts if not _is_unknown(part)])
         self.responses.append(known)
-        if response.parts and not known.parts:
+        if response.parts and not known.parts and response.finish_reason == "stop" and response.state != "suspended":
             message = (
                 f"model {self.name!r} answered with nothing but a kind of block that the installed client of its "
                 "provider does not know; update pydantic-ai and that client, or leave out what asks for it"
@@ -215,8 +215,8 @@ class ModelRequests:
 
 
 def _is_unknown(part: ModelResponsePart) -> bool:
-    """Whether a block of the answer is of a kind that the provider's client does not know: Anthropic's makes a text
-    without its text of it. In a stream it leaves such a block out."""
+    """Whether the provider's client does not know this kind of block: Anthropic's turns it into a text part whose
+    content is None; a stream leaves it out."""
     return isinstance(part, TextPart) and not isinstance(part.content, str)
 
 

@@ -895,3 +895,15 @@ async def test_a_session_that_lives_for_months_keeps_no_old_answers() -> None:
         await http.post("http://localhost/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 
     assert [getattr(one, "status_code", None) for one in HEARD.get()] == [202]
+
+
+async def test_arguments_of_any_depth_end_no_session() -> None:
+    """
+    An exception here would end it, with every call that is under way.
+    """
+    listen()
+    nested = "[" * 5_000 + "]" * 5_000
+    async with McpHttp(transport=httpx2.MockTransport(lambda _: httpx2.Response(200))) as http:
+        await http.post("http://localhost/mcp", content=f'{{"id": 1, "method": "tools/call", "params": {nested}}}')
+
+    assert [getattr(one, "status_code", None) for one in HEARD.get()] == [200]

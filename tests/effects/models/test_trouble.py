@@ -236,21 +236,31 @@ async def test_a_block_that_the_client_does_not_know(
     assert answered.value == f"{NEWER} answer"
 
 
-async def test_an_answer_that_the_client_does_not_know(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("stop", "kind", "type", "said"),
+    [
+        ("end_turn", FailureKind.TRANSIENT, "empty_answer", "kind of block that .* does not know; update pydantic-ai"),
+        ("refusal", FailureKind.PERMANENT, "content_filter", "refused, or its filter stopped the answer"),
+        ("max_tokens", FailureKind.PERMANENT, "length", "reached its limit of output tokens"),
+    ],
+)
+async def test_an_answer_that_the_client_does_not_know(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, stop: str, kind: FailureKind, type: str, said: str
+) -> None:
     """
-    The failure says what came and what to do, and counts the tokens.
+    The failure says what came and what to do, and counts the tokens; it is not asked for again where the provider says
+    why the answer ended.
     """
     with StrictAnthropic() as anthropic:
         for name, value in anthropic.environment.items():
             monkeypatch.setenv(name, value)
+        anthropic.stop = stop
         anthropic.say(NEWER)
-        with pytest.raises(
-            ApplicationError, match=r"kind of block that .* does not know; update pydantic-ai"
-        ) as caught:
+        with pytest.raises(ApplicationError, match=said) as caught:
             await bench.llm(Cmd.llm("a", "x", "y", model="anthropic:claude-test"))
     failure = failure_in(caught.value)
 
-    assert (failure.kind, failure.type) == (FailureKind.TRANSIENT, "empty_answer")
+    assert (failure.kind, failure.type) == (kind, type)
     assert isinstance(failure.details, dict)
     assert failure.details["usage"] == {"input_tokens": 7, "output_tokens": 3}
 
