@@ -12,7 +12,7 @@ from refold.core.authoring.tool import tool_spec
 from refold.core.commands import CallTool, EffectPolicy
 from refold.core.events import CommandFailed, Event, ToolResult
 from refold.core.fold.wanted import Perform
-from refold.effects.failures.classify import in_its_own_words
+from refold.effects.failures.classify import classify
 from refold.effects.http.client import HttpClient, open_client
 from refold.effects.http.keys import wire_key
 from refold.effects.invocation import Invocation, as_current
@@ -54,6 +54,6 @@ def _reader(tool: Tool, task_id: str, http: HttpClient) -> CallReader:
                 answer = await answer if inspect.isawaitable(answer) else answer
                 return ToolResult(id=command.id, invocation_id=id, value=tool.as_json(answer))
         except Exception as error:  # noqa: BLE001 - an assertion in a tool is that tool's failure, as on a worker
-            return CommandFailed(id=command.id, invocation_id=id, failure=in_its_own_words(error))
+            return CommandFailed(id=command.id, invocation_id=id, failure=classify(error))
 
     return read

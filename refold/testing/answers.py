@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import JsonValue, validate_call
+from pydantic import JsonValue, ValidationError, validate_call
 from pydantic_core import to_jsonable_python
 
 from refold.core.authoring.tool import ToolSpec, tool_spec
@@ -48,6 +48,7 @@ from refold.core.events import (
     WorkflowResult,
 )
 from refold.core.retry_policy import Failure, FailureKind
+from refold.core.schema import problems
 
 if TYPE_CHECKING:
     from refold.effects.tools import Tool
@@ -79,10 +80,14 @@ def permanent(message: str, *, type: str = "refused") -> Failure:
 
 
 def failure_of(error: Exception) -> Failure:
-    """The failure of a stand-in's exception: classified as on a worker, in the exception's own words."""
-    from refold.effects.failures.classify import in_its_own_words
+    """The failure of a stand-in's exception: classified as on a worker, with the exception's whole message."""
+    from refold.effects.failures.classify import classify
 
-    return in_its_own_words(error)
+    found = classify(error)
+    if getattr(error, "failure", None) == found:  # of a `TryLater` or `Never`
+        return found
+    message = (problems(error) if isinstance(error, ValidationError) else str(error)) or type(error).__name__
+    return Failure(kind=found.kind, type=found.type, message=message, retry_after=found.retry_after)
 
 
 def _in_doubt(spec: ToolSpec, error: Exception) -> bool:

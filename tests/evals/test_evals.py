@@ -246,7 +246,7 @@ def asking(function: Any, name: str) -> Any:
     [
         (looked_up, "Bob", "looked_up: t1 t1/1.1 AsyncClient"),
         (checked, "Bob", "checked: t1/1.1"),
-        (checked, "bob", "checked failed (permanent, AssertionError): names begin with a capital"),
+        (checked, "bob", "checked failed (permanent, AssertionError): AssertionError: names begin with a capital"),
         (unwritable, "Bob", "unwritable failed (permanent, result): tool 'unwritable' returned"),
     ],
 )

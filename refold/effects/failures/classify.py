@@ -73,15 +73,6 @@ def classify(error: BaseException) -> Failure:
     return _unknown(error)
 
 
-def in_its_own_words(error: Exception) -> Failure:
-    """As `classify`, but with the exception's whole message: for whoever runs the effect themselves, in a test say."""
-    found = classify(error)
-    if getattr(error, "failure", None) == found:  # of a `TryLater` or `Never`
-        return found
-    message = (problems(error) if isinstance(error, ValidationError) else str(error)) or type(error).__name__
-    return Failure(kind=found.kind, type=found.type, message=message, retry_after=found.retry_after)
-
-
 def surely_unsent(error: BaseException) -> bool:
     """Whether the request behind `error` was certainly not sent: no name, no connection. False if in doubt."""
     if isinstance(error, TryLater):
