@@ -126,7 +126,8 @@ class _Server(uvicorn.Server):
         self.ready()
 
     async def main_loop(self) -> None:
-        """As uvicorn's, which wakes an idle process ten times a second to see whether it should exit."""
+        """Wake once a second, to renew the date of responses, and when `exit` is called: uvicorn's own loop wakes ten
+        times a second."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._exits.wait(), DATE_S)

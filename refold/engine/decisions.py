@@ -14,8 +14,8 @@ from refold.engine.refusals import checked
 from refold.engine.values import Decision, TaskView
 
 
-class OneDecision(ABC):
-    """An engine's `decide`: one decision, made as several are."""
+class DecidesOne(ABC):
+    """Gives an engine `decide`, made of its `decide_together`."""
 
     async def decide(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from refold.cost import Cost
+from refold.words.text import counted
 
 
 def dollars(usd: float | None) -> str:
@@ -22,8 +23,3 @@ def in_words(cost: Cost) -> str:
     reasoning = f" ({cost.reasoning_tokens:,} reasoning)" if cost.reasoning_tokens else ""
     tokens = f"{cost.input_tokens:,} tokens in{cached}, {cost.output_tokens:,} out{reasoning}"
     return f"{price}{more}".removeprefix(" and ") + f"; {counted(cost.calls, 'call')}, {tokens}"
-
-
-def counted(number: int, what: str) -> str:
-    """`1 call`, `2 calls`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -22,3 +22,8 @@ def snippet(text: str, limit: int = 160) -> str:
 def indented(text: str, by: str = "  ") -> list[str]:
     """Text as indented lines."""
     return [f"{by}{line}".rstrip() for line in clean(text).splitlines()]
+
+
+def counted(number: int, what: str) -> str:
+    """`1 call`, `2 calls`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

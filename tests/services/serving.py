@@ -42,7 +42,8 @@ class PromptServer(uvicorn.Server):
 
     def end(self) -> None:
         """Let `serve` return."""
-        self._told.set_result(None)
+        if not self._told.done():
+            self._told.set_result(None)
 
     async def main_loop(self) -> None:
         """Wait to be told."""
@@ -89,6 +90,7 @@ class Serving:
     ) -> None:
         self._server.end()
         self._thread.join()
+        self._socket.close()
 
     @property
     def address(self) -> str:

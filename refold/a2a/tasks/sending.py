@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, compress, takewhile
+from itertools import compress, takewhile
 from uuid import uuid4
 
 from a2a.server.context import ServerCallContext
@@ -36,8 +36,7 @@ from refold.engine import Engine, EngineError, TaskExists, TaskFilter, TaskNotFo
 from refold.record import TaskRecord
 
 LOOKED_BACK = 20
-"""How many tasks of a conversation are asked whether they have ended although the index lists them as open, newest
-first."""
+"""How many of a conversation's newest tasks are looked at: the index may still list one as open that has ended."""
 
 MOST_PARTS = 100
 
@@ -172,8 +171,10 @@ class Sender:
         ended = [*compress(newer, over), *(one.task_id for one in listed if one.lifecycle in TERMINAL)]
         if ended or len(listed) < LOOKED_BACK:
             return next(iter(ended), None)
-        older = [await self.engine.find(wanted.model_copy(update={"lifecycle": one}), limit=1) for one in TERMINAL]
-        newest = max(chain(*older), key=lambda one: one.status_at, default=None)
+        # All of the newest are open: the newest that has ended is asked for by its state.
+        in_state = [wanted.model_copy(update={"lifecycle": one}) for one in TERMINAL]
+        older = await asyncio.gather(*(self.engine.find(one, limit=1) for one in in_state))
+        newest = max((one for found in older for one in found), key=lambda one: one.status_at, default=None)
         return None if newest is None else newest.task_id
 
     async def _has_ended(self, task_id: str) -> bool:

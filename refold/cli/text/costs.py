@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from refold.cli.text.table import aligned
 from refold.cost import Cost, ModelCall, total
-from refold.words.costs import counted, dollars
-from refold.words.text import clean
+from refold.words.costs import dollars
+from refold.words.text import clean, counted
 
 
 def remarks(cost: Cost) -> Iterator[str]:

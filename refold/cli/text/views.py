@@ -14,8 +14,8 @@ from refold.cli.text.table import LABEL, aligned, row
 from refold.core.lifecycle import Status, TaskState
 from refold.core.waits import Unresolved
 from refold.engine import ArtifactView, PendingView, TaskView, WaitView
-from refold.words.costs import counted, dollars, in_words
-from refold.words.text import clean, indented, snippet
+from refold.words.costs import dollars, in_words
+from refold.words.text import clean, counted, indented, snippet
 
 FAILED = frozenset({Status.FAILED, Status.REJECTED, Status.CANCELED})
 """Statuses for which `start`, `answer` and `watch` exit with 1."""

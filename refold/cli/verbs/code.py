@@ -15,7 +15,7 @@ from refold.cli.verb import Call, add
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.engine import UnknownSkill
-from refold.words.costs import counted
+from refold.words.text import counted
 
 if TYPE_CHECKING:  # what only these two verbs need is loaded when one is called
     from refold.static import Finding, Source

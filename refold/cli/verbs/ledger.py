@@ -15,8 +15,7 @@ from refold.cli.errors import CallError
 from refold.cli.text.content import seconds_of
 from refold.cli.text.views import moment
 from refold.cli.verb import CODEC_ENV, Call, add
-from refold.words.costs import counted
-from refold.words.text import clean, indented
+from refold.words.text import clean, counted, indented
 
 if TYPE_CHECKING:
     from refold.effects.ledger.refused_table import RefusedTable

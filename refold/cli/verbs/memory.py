@@ -11,8 +11,7 @@ from refold.cli.errors import CallError
 from refold.cli.text.views import moment
 from refold.cli.verb import Call, Namespace, Profile, add
 from refold.cli.verbs.ledger import readable_store
-from refold.words.costs import counted
-from refold.words.text import clean, indented
+from refold.words.text import clean, counted, indented
 
 Owner = Annotated[
     str | None,

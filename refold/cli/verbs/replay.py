@@ -17,8 +17,7 @@ from refold.cli.errors import DONE, TASK_FAILED, WRONG_CALL, CallError
 from refold.cli.files import check_report
 from refold.cli.verb import Call, add
 from refold.junit import Case, junit
-from refold.words.costs import counted
-from refold.words.text import clean
+from refold.words.text import clean, counted
 
 if TYPE_CHECKING:
     from refold.temporal.client.connection import Connection

@@ -174,11 +174,11 @@ class Stretch:
             await asyncio.wait_for(self._places.acquire(), PLACE_S)
             self._has_place = True
         try:
-            turn = await self._told(None)
-            while not self._is_over(turn):
-                for asked in turn.asked:
+            wants = await self._told(None)
+            while not self._is_over(wants):
+                for asked in wants.asked:
                     self._going[asked.id] = self._begin(asked, new=self._is_new)
-                turn = await self._told(await self._next())
+                wants = await self._told(await self._next())
         except asyncio.CancelledError:
             if not self._records:
                 raise
@@ -197,15 +197,15 @@ class Stretch:
             self._has_place = False
             self._places.release()
 
-    def _is_over(self, turn: NextWants) -> bool:
+    def _is_over(self, wants: NextWants) -> bool:
         """Give up what the task does not want any more. Returns whether the activity ends."""
-        for id in turn.dropped:
+        for id in wants.dropped:
             if (dropped := self._going.pop(id, None)) is not None:
                 dropped.drop()
-        if turn.over:
+        if wants.over:
             return True
         # While something is under way, a full record does not end: a failure that comes meanwhile would be lost.
-        return not self._going and (not turn.asked or self._bytes >= ENOUGH_BYTES)
+        return not self._going and (not wants.asked or self._bytes >= ENOUGH_BYTES)
 
     async def _next(self) -> Record:
         """The outcome of the effect that was asked for first."""

@@ -42,7 +42,7 @@ class Within:
         self._other = other
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    def begin(self, asked: Asked, *, new: bool) -> WithinWorker:
+    def begin(self, asked: Asked, *, new: bool) -> EffectWithin:
         """Begin an effect within the current activity.
 
         Args:
@@ -56,7 +56,7 @@ class Within:
         environment.metric_meter = activity.metric_meter()
         work = asyncio.create_task(environment.run(self._performed, asked, novelty))
         work.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody asks for it
-        return WithinWorker(asked, novelty, environment, work)
+        return EffectWithin(asked, novelty, environment, work)
 
     async def _performed(self, asked: Asked, novelty: Novelty) -> Any:
         NOVELTY.set(novelty)
@@ -87,7 +87,7 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
-class WithinWorker:
+class EffectWithin:
     """An effect that is under way; see `refold.effects.short.stretch.Going`."""
 
     asked: Asked

@@ -1,5 +1,5 @@
 """The rules about how code of a skill asks and ends: each call of ctx is awaited, nothing else is, and a step returns
-a transition, which rejects the task before its first await alone."""
+a transition. A step may reject the task only before its first await."""
 
 from __future__ import annotations
 

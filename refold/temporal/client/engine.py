@@ -19,7 +19,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
 from refold.engine import Build, Decision, Listed, News, OffspringView, Place, TaskFilter, TaskView
-from refold.engine.decisions import OneDecision
+from refold.engine.decisions import DecidesOne
 from refold.engine.refusals import check_later, check_task_id, checked, message_of
 from refold.record import Explanation, TaskRecord, explain
 from refold.temporal.client import lineage, listing, starting, updates, views
@@ -51,7 +51,7 @@ async def connect(
     return TemporalEngine(await connected(address=address, namespace=namespace, profile=profile), task_queue)
 
 
-class TemporalEngine(OneDecision):
+class TemporalEngine(DecidesOne):
     """See `refold.engine.Engine`. Keeps nothing of a task but its tail while somebody watches, and the records of tasks
     that stand still.
 

@@ -28,7 +28,7 @@ from refold.engine import (
     TaskView,
     UnknownSkill,
 )
-from refold.engine.decisions import OneDecision, decision_of, gate_of, holder_of
+from refold.engine.decisions import DecidesOne, decision_of, gate_of, holder_of
 from refold.engine.refusals import (
     HAS_BEGUN,
     check_later,
@@ -53,7 +53,7 @@ from refold.testing.fake_engine.task import Task
 from refold.testing.play import START
 
 
-class FakeEngine(Controls, OneDecision):
+class FakeEngine(Controls, DecidesOne):
     """Runs tasks in memory; implements `refold.engine.Engine`.
 
     A child task (`Cmd.skill`) runs as a task of its own, with the command's invocation id as its task id, unless

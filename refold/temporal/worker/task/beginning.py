@@ -36,7 +36,7 @@ def beginning(skill: Skill, start: TaskStart) -> Beginning:
 
     Raises:
         InputRejected: The other task cannot be recovered or forked.
-        SkillError: As `InputRejected`, since its code says so.
+        SkillError: The skill's code raised it while the other task was recovered or forked.
     """
     if start.snapshot is not None:
         found = resumed(skill, start.snapshot)

@@ -153,8 +153,8 @@ class TaskHandlers(ABC):
 
     @workflow.signal(name="report_end", description="Send the outcome as a signal; sent by the whole task.")
     def _report_end_signal(self, *inputs: Any) -> None:
-        self._reports.end = True
-        self._reports.end_last = bool(inputs)  # earlier releases sent none
+        self._reports.reports_end = True
+        self._reports.ends_last = bool(inputs)  # earlier releases sent none
 
     @workflow.signal(name="decide", description="Decide at a gate: gate, digest, decision, approver, comment.")
     def _decide_signal(self, *inputs: Any) -> None:

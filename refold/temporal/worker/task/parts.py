@@ -30,13 +30,14 @@ class Reports:
         reconcile: Called once a report was delivered.
 
     Attributes:
-        end: The outcome is reported, too: the other task goes on in a new run, which the server does not tell.
-        end_last: The outcome waits until other reports are delivered. In earlier releases it did not.
+        reports_end: Whether the outcome is sent as a signal: the other task goes on in a new run, to which the server
+            does not report the end of a child.
+        ends_last: Whether the outcome is sent after the other reports. Earlier releases sent it beside them.
     """
 
     def __init__(self, start: TaskStart, base: Snapshot, reconcile: Callable[[], None]) -> None:
-        self.end = start.reports_end
-        self.end_last = start.ends_last
+        self.reports_end = start.reports_end
+        self.ends_last = start.ends_last
         self._reconcile = reconcile
         self._is_part = start.parent is not None
         self._reported = ((), ()) if start.snapshot is None else _for_people(base)
@@ -52,15 +53,15 @@ class Reports:
     @property
     def end_is_due(self) -> bool:
         """Whether the outcome is to be reported, and was not."""
-        return workflow.info().parent is not None and self.end and not self._ended
+        return workflow.info().parent is not None and self.reports_end and not self._ended
 
     def refused(self, answers: Mapping[str, str]) -> None:
         """Note answers of the other task that do not fit, and why, for the next report."""
         self._unfit |= answers
 
-    def waits(self, task: Snapshot) -> None:
-        """Report what waits for people in this task, so that they see it in the other one, unless that knows."""
-        if self.end_last and finished(task):
+    def report_waits(self, task: Snapshot) -> None:
+        """Report what waits for people in this task, if that has changed since the last report."""
+        if self.ends_last and finished(task):
             return  # its outcome says that it waits for nobody
         parent = workflow.info().parent
         if parent is None or not self._is_part or self._under_way:
@@ -79,11 +80,11 @@ class Reports:
             report.exception()  # a task that is gone needs to know nothing
             self._reconcile()
 
-    async def ended(self, ended: PartEnded) -> None:
+    async def report_end(self, ended: PartEnded) -> None:
         """Report the outcome."""
         parent = workflow.info().parent
         assert parent is not None
-        if self.end_last and self._under_way is not None:
+        if self.ends_last and self._under_way is not None:
             await asyncio.wait([self._under_way])
         with contextlib.suppress(ApplicationError):  # as in `_delivered`
             await signal(parent.workflow_id, "part_ended", ended, needed=_is_needed)
@@ -106,7 +107,7 @@ class ReportingParts:
     def __iter__(self) -> Iterator[str]:
         return iter(self._know)
 
-    def know(self, id: str) -> bool:
+    def knows(self, id: str) -> bool:
         """Whether a part knows that it reports its outcome."""
         return self._know.get(id, False)
 

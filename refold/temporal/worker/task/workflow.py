@@ -264,7 +264,7 @@ class SkillWorkflow(TaskHandlers):
                 continue
             if type(one) is not Perform or (self._room.is_free and not self._is_open(one)):
                 self._begin_in_time(key, one, draining)
-        self._reports.waits(self._now)
+        self._reports.report_waits(self._now)
         if draining:
             self._reporting.ask([one.invocation_id for one, _ in self._going.values() if _is_part(one)])
         if finished(self._now):
@@ -395,7 +395,7 @@ class SkillWorkflow(TaskHandlers):
     def _held_by(self, wants: Iterable[Want]) -> Iterator[str]:
         """What must end before a new run, which could not receive its outcome, as people read it."""
         for one, _ in self._going.values():
-            if isinstance(one, Perform) and not self._reporting.know(one.invocation_id):
+            if isinstance(one, Perform) and not self._reporting.knows(one.invocation_id):
                 yield f"{one.command.kind} {one.command.subject}"
         for want in wants:
             if isinstance(want, Perform) and self._is_open(want):
@@ -441,7 +441,7 @@ class SkillWorkflow(TaskHandlers):
         elif failure is None and self._now.ending is not Ending.COMPLETED:
             failure = Failure(kind=FailureKind.PERMANENT, type=self._failed_as(), message=self._now.reason)
         outcome = self._result().outcome if failure is None else None
-        await self._reports.ended(PartEnded(invocation_id=self._now.task_id, outcome=outcome, failure=failure))
+        await self._reports.report_end(PartEnded(invocation_id=self._now.task_id, outcome=outcome, failure=failure))
 
     def _go_on(self) -> None:
         """Go on in a new run; or in this one to the task's end, if a new run would begin with too large a value."""
@@ -475,8 +475,8 @@ class SkillWorkflow(TaskHandlers):
             earlier=self._runs_so_far(),
             parts={id: part for id, part in self._parts.items() if id in self._now.pending},
             left=tuple(id for id in self._reporting if id in self._now.pending),
-            reports_end=self._reports.end,
-            ends_last=self._reports.end_last,
+            reports_end=self._reports.reports_end,
+            ends_last=self._reports.ends_last,
             events_per_run=self._start.events_per_run,
             cancellation=self._cancellation if self._cancellation != CancelRequested() else None,
         )

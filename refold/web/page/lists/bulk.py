@@ -17,7 +17,7 @@ from refold.core.lifecycle import TERMINAL, TaskState
 from refold.engine import EngineError, Listed
 from refold.seen.logs import logger
 from refold.web.page.frame import Call, Refused
-from refold.web.page.lists.listing import stretch_of, wanted_of
+from refold.web.page.lists.listing import list_page, wanted_of
 
 log = logger("refold.page")
 
@@ -105,7 +105,7 @@ class Bulk:
 
 async def _all_that_fit(call: Call, action: Action) -> tuple[list[str], bool]:
     """The tasks that fit the filters of the address and that the action suits; and whether there may be more."""
-    found = await stretch_of(call, wanted_of(call), None, MOST)
+    found = await list_page(call, wanted_of(call), None, MOST)
     return [one.task_id for one in found.tasks if action.suits(one)], bool(found.following)
 
 

@@ -38,7 +38,7 @@ async def tasks(call: Call) -> Response:
     """`GET /tasks?skill=&lifecycle=&owner=&age=&text=&anywhere=&after=`: the tasks, the latest change first."""
     check_accept(call.request)
     made, wanted = int(time()), wanted_of(call)
-    found, counts = await asyncio.gather(stretch_of(call, wanted, place_in(call.asked("after"))), _counts(call, wanted))
+    found, counts = await asyncio.gather(list_page(call, wanted, place_in(call.asked("after"))), _counts(call, wanted))
     given = {name: call.asked(name) for name in FILTERS}
     skills = sorted({*call.site.skills, *filter(None, [wanted.skill])})
     return call.page(
@@ -94,7 +94,7 @@ class ListPage:
     back_to: datetime | None = None
 
 
-async def stretch_of(call: Call, wanted: TaskFilter, place: Place | None, size: int = PAGE) -> ListPage:
+async def list_page(call: Call, wanted: TaskFilter, place: Place | None, size: int = PAGE) -> ListPage:
     """The next tasks after a place: `size` of them, or fewer where a text is looked for anywhere in their ids."""
     text = call.asked("text").strip().lower()
     if text and _anywhere(call):
