@@ -19,6 +19,7 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import PollerBehaviorAutoscaling
 
+from bench.logs import quiet_logs
 from bench.peers.work import effect, folder, happened, server
 from refold import Ctx, Transition, flow_skill, step, tool
 from refold.core.content import Content
@@ -119,6 +120,7 @@ async def serving(variant: str) -> AsyncIterator[Side]:
     (folder() / "values").mkdir(exist_ok=True)
     os.environ[ENV] = str(folder() / "values")
     os.environ["REFOLD_LEDGER"] = str(folder() / "ledger.db")
+    quiet_logs()
     plugin = RefoldPlugin(
         [sys.modules[__name__]],
         [one, once],
