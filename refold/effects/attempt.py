@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -25,8 +25,9 @@ from refold.core.schema import problems
 from refold.core.values import Value, encodable
 from refold.effects.failures.classify import classify
 from refold.effects.failures.contained import awaited
-from refold.effects.failures.verdicts import OTHERS_S
-from refold.effects.heartbeat import Heartbeater
+from refold.effects.failures.network import transient
+from refold.effects.failures.verdicts import OTHERS_S, Verdict
+from refold.effects.heartbeat import BEATS_PER_TIMEOUT, Heartbeater
 from refold.effects.invocation import Stopped
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
 from refold.effects.models.tail import Tail, TokenTail
@@ -110,6 +111,8 @@ async def _performed(info: activity.Info, call: Callable[[], Awaitable[T]]) -> T
     The server gives a task's next step to the worker that has the task in its cache, mostly the lost one, and waits
     for it (`Profile.sticky`). A worker that lives on after all loads the task again.
     """
+    if await _given_up(info):
+        raise Verdict(transient("given_up", "its worker was too busy to begin it before the server gave it up"))
     if info.attempt == 1 or info.is_local or not info.workflow_id:
         return await call()
     freeing = asyncio.create_task(_free(info.namespace, info.workflow_id, info.workflow_run_id or ""))
@@ -174,18 +177,41 @@ async def still_wanted() -> bool:
     Raises:
         RPCError: The server does not say.
     """
-    if activity.info().is_local:
-        return True  # its worker knows: it would have canceled the attempt
+    # A worker knows what is local: it would have canceled the attempt.
+    return activity.info().is_local or await _why_unwanted() is None
+
+
+async def _given_up(info: activity.Info) -> bool:
+    """Whether the server has given the current attempt up before it begins, so that another one performs the effect.
+
+    The server counts the heartbeat timeout from when it hands an attempt out, and a worker that is given much at once
+    begins the last of it a second or more later. By clocks that differ, the server is asked without need, or not.
+    """
+    if info.heartbeat_timeout is None or info.is_local:
+        return False
+    if datetime.now(UTC) - info.started_time < info.heartbeat_timeout / BEATS_PER_TIMEOUT:
+        return False
+    with suppress(RPCError, RuntimeError):  # it does not say; or there is no client, in a test of an activity
+        return await _why_unwanted() is Stopped.TIMED_OUT
+    return False
+
+
+async def _why_unwanted() -> Stopped | None:
+    """Why the server does not want the current attempt any more; None if it does. Asked by a heartbeat.
+
+    Raises:
+        RPCError: The server does not say.
+    """
     attempt = activity.client().get_async_activity_handle(task_token=activity.info().task_token)
     try:
         await attempt.heartbeat(rpc_timeout=WANTED_PATIENCE)
     except AsyncActivityCancelledError:
-        return False
+        return Stopped.UNWANTED
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-        return False
-    return True
+        return Stopped.TIMED_OUT
+    return None
 
 
 def about_try(decided: int | bool, attempt: int) -> int:

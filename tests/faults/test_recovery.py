@@ -130,12 +130,14 @@ async def test_each_skill_recovers_as_it_says(
 
 
 @pytest.mark.parametrize(
-    ("recovery", "seconds", "beside"),
+    ("recovery", "seconds", "beside", "tried"),
     [
         # Effects that the worker was given and could not begin send no heartbeat: they have 5 seconds.
-        pytest.param("default", 4.0, 2, marks=pytest.mark.sweep),
-        # Four heartbeat timeouts long; whatever has begun is kept alive.
-        pytest.param("fast-recovery", 4.0, 0),
+        pytest.param("default", 4.0, 2, {1}, marks=pytest.mark.sweep),
+        # Four heartbeat timeouts long; whatever has begun is kept alive, and what has not is not begun any more once
+        # the server has given it up: another attempt performs it.
+        pytest.param("fast-recovery", 4.0, 0, {1}, marks=pytest.mark.sweep),
+        pytest.param("fast-recovery", 4.0, 2, {1, 2, 3, 4, 5, 6}),
     ],
 )
 async def test_a_busy_worker_is_not_a_dead_one(
@@ -147,6 +149,7 @@ async def test_a_busy_worker_is_not_a_dead_one(
     recovery: str,
     seconds: float,
     beside: int,
+    tried: set[int],
 ) -> None:
     """
     A tool holds up the event loop while other effects run, and another task comes in: each effect is done once.
@@ -164,6 +167,7 @@ async def test_a_busy_worker_is_not_a_dead_one(
     ended = [await settled(engine, view.task_id) for view in (crowded, *others, late)]
 
     assert [view.status for view in ended] == [Status.COMPLETED] * 4
-    assert [line.attempt for line in ledger.lines] == [1] * 2 * effects
+    assert {line.attempt for line in ledger.lines} <= tried
+    assert len(ledger.lines) == 2 * effects
     assert sorted(ledger.noted("begun")) == sorted(ledger.noted("done"))
     assert len(set(ledger.noted("done"))) == effects
