@@ -195,30 +195,30 @@ def test_no_code_of_refold_is_the_authors(module: str) -> None:
     assert explained("[TMPRL1101] Potential deadlock detected", trace).startswith("its code did not come back")
 
 
-def polled(version: str, ago_s: float) -> Poller:
-    """A worker that polled so many seconds ago."""
-    return Poller(f"worker of {version}", "", version, datetime.now(UTC) - timedelta(seconds=ago_s))
-
-
 @pytest.mark.parametrize(
-    ("pinned", "polls", "said"),
+    ("pinned", "current", "ramping", "ago_s", "said"),
     [
-        pytest.param("", Polls((), "", ""), "no worker answers on task queue 'q'", id="nobody"),
-        pytest.param("", Polls((polled("s:v1", 200),), "", ""), "no worker answers on", id="one that is gone"),
-        pytest.param("", Polls((polled("s:v1", 1),), "", ""), "a worker of version s:v1 polls", id="not yet current"),
-        pytest.param(
-            "", Polls((polled("s:b10", 1), polled("s:b9", 5)), "", ""), "a worker of version s:b10", id="the newest"
-        ),
-        pytest.param("", Polls((polled("s:v1", 1),), "", "s:v1"), "", id="ramping"),
-        pytest.param("", Polls((polled("s:v1", 1),), "s:v1", ""), "", id="current"),
-        pytest.param("", Polls((polled("", 1),), "s:v1", ""), "no worker of version s:v1 answers", id="unversioned"),
-        pytest.param("s:v1", Polls((polled("s:v2", 1),), "s:v2", ""), "no worker of version s:v1", id="pinned"),
-        pytest.param("s:v1", Polls((polled("s:v1", 1),), "s:v2", ""), "", id="pinned and served"),
+        pytest.param("", "", "", {}, "no worker answers on task queue 'q'", id="nobody"),
+        pytest.param("", "", "", {"s:v1": 200}, "no worker answers on", id="one that is gone"),
+        pytest.param("", "", "", {"s:v1": 1}, "a worker of version s:v1 polls", id="not yet current"),
+        pytest.param("", "", "", {"s:b10": 1, "s:b9": 5}, "a worker of version s:b10", id="the newest"),
+        pytest.param("", "", "s:v1", {"s:v1": 1}, "", id="ramping"),
+        pytest.param("", "s:v1", "", {"s:v1": 1}, "", id="current"),
+        pytest.param("", "s:v1", "", {"": 1}, "no worker of version s:v1 answers", id="unversioned"),
+        pytest.param("s:v1", "s:v2", "", {"s:v2": 1}, "no worker of version s:v1", id="pinned"),
+        pytest.param("s:v1", "s:v2", "", {"s:v1": 1}, "", id="pinned and served"),
     ],
 )
-def test_why_a_queue_does_not_serve_a_task(pinned: str, polls: Polls, said: str) -> None:
+def test_why_a_queue_does_not_serve_a_task(
+    pinned: str, current: str, ramping: str, ago_s: dict[str, int], said: str
+) -> None:
     """
     Workers that are gone are not named, nor is a version blamed that is given tasks.
     """
-    assert not_served("q", pinned, polls).startswith(said)
-    assert bool(not_served("q", pinned, polls)) is bool(said)
+    now = datetime.now(UTC)
+    pollers = (Poller(f"of {version}", "", version, now - timedelta(seconds=ago)) for version, ago in ago_s.items())
+
+    why = not_served("q", pinned, Polls(tuple(pollers), current, ramping))
+
+    assert why.startswith(said)
+    assert bool(why) is bool(said)
