@@ -106,7 +106,9 @@ async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]], *, coun
 
 
 async def _performed(info: activity.Info, call: Callable[[], Awaitable[T]]) -> T:
-    """Perform an effect; where an earlier attempt lost its worker, let any worker take the task's next step meanwhile.
+    """Perform an effect, unless the server has given this attempt up before it begins.
+
+    Where an earlier attempt lost its worker, any worker may take the task's next step meanwhile.
 
     The server gives a task's next step to the worker that has the task in its cache, mostly the lost one, and waits
     for it (`Profile.sticky`). A worker that lives on after all loads the task again.

@@ -201,6 +201,7 @@ def test_no_code_of_refold_is_the_authors(module: str) -> None:
         pytest.param("", "", "", {}, "no worker answers on task queue 'q'", id="nobody"),
         pytest.param("", "", "", {"s:v1": 200}, "no worker answers on", id="one that is gone"),
         pytest.param("", "", "", {"s:v1": 1}, "a worker of version s:v1 polls", id="not yet current"),
+        pytest.param("", "", "s:v2", {"s:v1": 200}, "no worker answers on", id="none of the ramping version"),
         pytest.param("", "", "", {"s:b10": 1, "s:b9": 5}, "a worker of version s:b10", id="the newest"),
         pytest.param("", "", "s:v1", {"s:v1": 1}, "", id="ramping"),
         pytest.param("", "s:v1", "", {"s:v1": 1}, "", id="current"),

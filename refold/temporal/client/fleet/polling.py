@@ -64,9 +64,9 @@ class Polls(NamedTuple):
         return {one.build for one in self.recent()} - {""}
 
     def newest_version(self) -> str:
-        """The version of the worker that polled last, if one polls now; else empty."""
-        polled = [one for one in self.pollers if one.version and self.ago_s() <= POLLING_S]
-        return max(polled, key=lambda one: one.at).version if polled else ""
+        """The version of the versioned worker that polled last, if it polls now; else empty."""
+        newest = max((one for one in self.pollers if one.version), key=lambda one: one.at, default=None)
+        return newest.version if newest is not None and self.ago_s({newest.version}) <= POLLING_S else ""
 
 
 async def polls_of(client: Client, queue: str, kind: TaskQueueType.ValueType = WORKFLOWS) -> Polls:
