@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from refold.core.codec import codec, copied
 from refold.core.commands import AskApproval, AskUser, CallLlm, Command, Sleep
-from refold.core.errors import CommandError, DecodeError
+from refold.core.errors import CommandError, DecodeError, SkillError, brief
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
 
@@ -133,6 +133,13 @@ def close(run: Any) -> None:
         with suppress(Exception):
             run.close()
             break
+
+
+def no_call(who: str, awaited: object, *, of_asyncio: bool = False) -> SkillError:
+    """The error for a coroutine that awaited something other than calls of its context."""
+    of_asyncio = of_asyncio or hasattr(awaited, "_asyncio_future_blocking")
+    what = "something of asyncio" if of_asyncio else brief(awaited, 100)
+    return SkillError(f"{who} awaited {what}; it awaits calls of ctx only, such as `ctx.gather(...)`, `ctx.sleep(...)`")
 
 
 def decode_as(kind: Any, value: JsonValue, id: str, invocation_id: str) -> Any:

@@ -10,8 +10,8 @@ from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 from refold.core.commands import AskApproval, AskUser, Sleep
-from refold.core.errors import CommandError, SkillError, brief, first_of
-from refold.core.steps.calls import Asked, Call, FirstOf, close, name_apart
+from refold.core.errors import CommandError, first_of
+from refold.core.steps.calls import Asked, Call, FirstOf, close, name_apart, no_call
 
 T = TypeVar("T")
 Completed = list[tuple[Call[Any], Any]]
@@ -136,7 +136,7 @@ class _Branch:
         if isinstance(awaited, FirstOf):
             return awaited.calls
         if not isinstance(awaited, tuple) or not all(isinstance(call, Call) for call in awaited):
-            raise SkillError(f"a coroutine in ctx.parallel awaited {brief(awaited, 100)}; it awaits calls of ctx only")
+            raise no_call("a coroutine in ctx.parallel", awaited)
         return awaited
 
     def receive(self, completed: Completed) -> Sequence[Call[Any]]:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from refold.core.authoring.context import Ctx
-from refold.core.errors import CommandError, SkillError, brief
-from refold.core.steps.calls import Asked, Call, FirstOf, close
+from refold.core.errors import CommandError
+from refold.core.steps.calls import Asked, Call, FirstOf, close, no_call
 from refold.core.steps.spec import StepSpec
 
-_SAID_BY_ASYNCIO = ("no running event loop", "should be used inside a task", "cannot determine the parent task")
+_SAID_BY_ASYNCIO = (
+    "no running event loop",
+    "no current event loop",
+    "should be used inside a task",
+    "cannot determine the parent task",
+)
 """How asyncio refuses a step: without a loop, and on a worker, whose loop runs no step as a task."""
 
 
@@ -66,10 +71,10 @@ def next_ask(step: StepSpec, run: Any, results: Any) -> Asks | Returned:
     except RuntimeError as error:
         if not any(said in str(error) for said in _SAID_BY_ASYNCIO):
             raise
-        raise SkillError(f"step {step.name!r} awaited something of asyncio; a step awaits calls of ctx only") from error
+        raise no_call(f"step {step.name!r}", error, of_asyncio=True) from error
     if isinstance(asked, FirstOf):
         return Asks(asked.calls, True, asked.failed)
     if isinstance(asked, tuple) and asked and all(isinstance(one, Call) for one in asked):
         return Asks(asked)
     close(run)
-    raise SkillError(f"step {step.name!r} awaited {brief(asked, 100)}; a step awaits calls of ctx only")
+    raise no_call(f"step {step.name!r}", asked)

@@ -263,6 +263,19 @@ def test_whatever_a_skill_raises_fails_its_task_and_no_more(error: BaseException
     assert Snapshot.model_validate_json(task.task.model_dump_json()) == task.task
 
 
+def test_a_step_that_raises_stop_iteration_is_named_by_its_own_function() -> None:
+    """
+    Python raises a `RuntimeError` in its place, at the line that resumes the coroutine: one of refold's.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(next(iter(())))
+
+    task = ByHand(table("raises", Step("begin", begin).start()))
+
+    assert task.say().note.endswith(f"at {__name__} in begin")
+
+
 def test_what_stops_the_worker_is_not_taken_for_the_skill() -> None:
     """
     Ctrl-C while a skill is called stops the program.

@@ -39,6 +39,11 @@ async def awaits_asyncio(ctx: Ctx) -> Transition:
     return ctx.complete()
 
 
+async def awaits_a_future(ctx: Ctx) -> Transition:
+    await asyncio.get_running_loop().create_future()
+    return ctx.complete()
+
+
 async def takes_its_time(ctx: Ctx) -> Transition:
     async with asyncio.timeout(1):
         return ctx.complete(await ctx.llm("draft", "Write."))
@@ -129,7 +134,7 @@ async def sends_what_is_no_data(ctx: Ctx) -> Transition:
         (forgets_to_await, "step 'begin' made the call 'draft' and never awaited it; write `await ctx...`"),
         (forgets_to_await_all, "step 'begin' made the call 'one' and never awaited it; write `await ctx...`"),
         (says_what_it_never_awaited, "a message must be text or Content, not <the call 'draft', not awaited> (Call); "),
-        (yields_to_the_loop, "step 'begin' awaited None; a step awaits calls of ctx only"),
+        (yields_to_the_loop, "step 'begin' awaited None; it awaits calls of ctx only, such as `ctx.gather(...)`"),
         (awaits_a_transition, "a transition is returned, not awaited: write `return ctx.goto(...)`, without `await`"),
         (gathers_a_coroutine, "gather takes calls of ctx, not <coroutine object returns_nothing"),
         (
@@ -166,7 +171,7 @@ def test_a_step_that_breaks_a_rule_is_told_so(function: Any, reason: str) -> Non
     assert reason_of(function).startswith(reason)
 
 
-@pytest.mark.parametrize("function", [awaits_asyncio, takes_its_time, groups_tasks])
+@pytest.mark.parametrize("function", [awaits_asyncio, takes_its_time, groups_tasks, awaits_a_future])
 @pytest.mark.parametrize("running", [False, True])
 def test_a_step_that_uses_asyncio_is_told_so(function: Any, running: bool) -> None:
     """
@@ -180,8 +185,7 @@ def test_a_step_that_uses_asyncio_is_told_so(function: Any, running: bool) -> No
 
     said = asyncio.run(within()) if running else reason_of(function)
 
-    assert said.startswith("step 'begin' awaited ")
-    assert said.endswith("; a step awaits calls of ctx only")
+    assert said.startswith("step 'begin' awaited something of asyncio; it awaits calls of ctx only, such as `ctx")
 
 
 def test_a_loop_of_gotos_is_stopped() -> None:
