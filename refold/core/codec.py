@@ -204,8 +204,17 @@ def unsavable(kind: Any) -> str:
             f"cannot be saved as data: pydantic does not know {named}, or a type in it{why}; use a BaseModel, a "
             "dataclass, or plain types"
         )
-    kinds = [one["type"] for one in _schemas(schema, written=True) if type(one.get("type")) is str]
-    return next((f"cannot be saved as data: it may hold {_NO_DATA[kind]}" for kind in kinds if kind in _NO_DATA), "")
+    if not (no_data := _no_data(schema)):
+        return ""
+    holders = [name for name, field in _all_fields(schema, written=True) if _no_data(field)]
+    where = f"; it is the field {holders[-1]!r}" if holders else ""  # the innermost one comes last
+    return f"cannot be saved as data: it may hold {no_data}{where}"
+
+
+def _no_data(schema: Any) -> str:
+    """What a type's values may hold that cannot be written as data, by its core schema; empty if they hold nothing."""
+    kinds = (one["type"] for one in _schemas(schema, written=True) if type(one.get("type")) is str)
+    return next((_NO_DATA[kind] for kind in kinds if kind in _NO_DATA), "")
 
 
 @per_type
@@ -214,17 +223,13 @@ def misnamed(kind: Any) -> str:
 
     Its value would be lost: in its place would come the field's default.
     """
-    for schema in _schemas(adapter(kind).core_schema):
-        if schema.get("type") not in ("model-fields", "dataclass-args", "typed-dict"):
-            continue
-        fields = schema["fields"]  # a dataclass has a list of them
-        for name, field in fields.items() if isinstance(fields, dict) else ((one["name"], one) for one in fields):
-            written, read = field.get("serialization_alias", name), field.get("validation_alias", name)
-            if written != read and not (isinstance(read, list) and [written] in read):
-                return (
-                    f"the field {name!r} is written as {written!r} and not read under that name: give it `alias=`, or "
-                    "the same validation_alias and serialization_alias"
-                )
+    for name, field in _all_fields(adapter(kind).core_schema):
+        written, read = field.get("serialization_alias", name), field.get("validation_alias", name)
+        if written != read and not (isinstance(read, list) and [written] in read):
+            return (
+                f"the field {name!r} is written as {written!r} and not read under that name: give it `alias=`, or "
+                "the same validation_alias and serialization_alias"
+            )
     return ""
 
 
@@ -232,6 +237,14 @@ def misnamed(kind: Any) -> str:
 def may_hold_set(kind: type) -> bool:
     """Whether a type allows sets, which would be written in no defined order."""
     return any(one.get("type") in _UNORDERED for one in _schemas(adapter(kind).core_schema, written=True))
+
+
+def _all_fields(schema: Any, *, written: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The fields of all models, dataclasses and typed dicts in a core schema, each after the one that holds it."""
+    for one in _schemas(schema, written=written):
+        if one.get("type") in ("model-fields", "dataclass-args", "typed-dict"):
+            fields = one["fields"]  # a dataclass has a list of them
+            yield from fields.items() if isinstance(fields, dict) else ((field["name"], field) for field in fields)
 
 
 def _schemas(schema: Any, *, written: bool = False) -> Iterator[dict[str, Any]]:

@@ -138,13 +138,38 @@ class WithCallback(BaseModel):
     then: Callable[[], None] | None = None
 
 
+HOLDS_A_SET = "its state cannot be saved as data: it may hold a set, which has no order: use a list, or a tuple"
+
+
+class WithSet(BaseModel):
+    seen: frozenset[str] = frozenset()
+
+
+class Around(BaseModel):
+    """A field that holds what holds a set."""
+
+    name: str = ""
+    around: list[WithSet] = []
+    note: str = ""
+
+
 @pytest.mark.parametrize(
     ("state", "found"),
     [
         (Plain, "its state cannot be saved as data: pydantic does not know Plain, or a type in it; use a BaseModel"),
-        (WithPlain, "its state cannot be saved as data: it may hold instances of a plain class"),
-        (WithCallback, "its state cannot be saved as data: it may hold functions"),
-        (State | list[WithCallback], "its state cannot be saved as data: it may hold functions"),
+        (
+            WithPlain,
+            "its state cannot be saved as data: it may hold instances of a plain class; it is the field 'thing'",
+        ),
+        (
+            State | list[WithCallback],
+            "its state cannot be saved as data: it may hold functions; it is the field 'then'",
+        ),
+        (
+            Around,
+            f"{HOLDS_A_SET}; it is the field 'seen'",
+        ),
+        (set[int], HOLDS_A_SET),
     ],
 )
 def test_a_state_that_is_no_data_is_found(state: Any, found: str) -> None:
