@@ -61,6 +61,22 @@ def _without_error(record: logging.LogRecord) -> bool:
     return True
 
 
+def say_shortly() -> None:
+    """Write one line, without a traceback, for a workflow task that is left to another worker or waits for storage."""
+    logging.getLogger("temporalio.worker._workflow_instance").addFilter(_in_one_line)
+
+
+_AS_PLANNED = ("LeftToOthers", "AnotherRelease", "InputAbsent")
+"""Errors that fail a workflow task on purpose. By name: the sandbox imports a class anew."""
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    if type(error).__name__ in _AS_PLANNED:
+        record.msg, record.exc_info = f"{record.msg}: {error}", None
+    return True
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without what the SDK logs of each mismatch of a replay, with a stack trace."""
