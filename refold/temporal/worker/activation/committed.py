@@ -22,6 +22,10 @@ Core reports only the first failed attempt. It would complete a later attempt wi
 history would say that the workflow took the event and did nothing, and the code that fits could never be run on it
 again.
 
+Where the SDK has interrupted an activation that took too long, whatever comes next is refused. A workflow that was
+loaded for a query stays in core, and the next query would find it half loaded: it would answer with commands beside,
+which core takes for malformed, and then no query and no workflow task of the run would end on this worker any more.
+
 The only module of the worker that uses the messages between the SDK and its core.
 """
 
@@ -123,22 +127,29 @@ class Committed:
         self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
         self._unsure = False  # whether what came last may be ahead of its workflow task
         self._failed = ""  # why it failed to take what came
+        self._interrupted = False  # in an activation, which it has not taken to the end
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """See the SDK."""
         if not _KNOWN:
             return self._inner.activate(act)
         queries = [job.query_workflow.query_id for job in act.jobs if job.HasField("query_workflow")]
-        refused = ASK_AGAIN if self._is_ahead(act, queries) else self._failed if queries else ""
+        evicted = any(job.HasField("remove_from_cache") for job in act.jobs)
+        if self._interrupted and not evicted:
+            refused = ASK_AGAIN
+        else:
+            refused = ASK_AGAIN if self._is_ahead(act, queries) else self._failed if queries else ""
         if refused:
             failed = workflow_completion.WorkflowActivationCompletion(run_id=act.run_id)
             failed.failed.failure.message = refused
             return failed
+        self._interrupted = True
         with _collecting_no_garbage():
-            if self._recorder is None or any(job.HasField("remove_from_cache") for job in act.jobs):
+            if self._recorder is None or evicted:
                 completion = self._activate(act)
             else:
                 completion = self._recorder.activate(act, asked=bool(queries))
+        self._interrupted = False
         if not queries:
             self._failed = completion.failed.failure.message if completion.HasField("failed") else ""
         return completion
