@@ -7,13 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from functools import partial
 
-from temporalio.client import WorkflowExecution
-
 from refold.engine import CodecError, Listed, Place, StorageError, TaskFilter, TaskNotFound, TaskView
 from refold.formats import NewerFormat
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import of_task, refusals
+from refold.temporal.client.errors import refusals
 from refold.temporal.client.newest_first import EPOCH, NewestFirst
 
 AT_ONCE = 10
@@ -26,16 +24,16 @@ async def list_views(connection: Connection, wanted: TaskFilter, limit: int) -> 
     by_start = NewestFirst(connection.client, query, partial(search.within, "StartTime"), lambda row: row.start_time)
     with refusals("list tasks"):
         newest = await by_start.page(limit)
-    for start in range(0, len(newest), AT_ONCE):
-        for view in await asyncio.gather(*(_listed(connection, row) for row in newest[start : start + AT_ONCE])):
+    ids = list(dict.fromkeys(row.id for row in newest))  # one that goes on in a new run just now may be there twice
+    for start in range(0, len(ids), AT_ONCE):
+        for view in await asyncio.gather(*(_listed(connection, id) for id in ids[start : start + AT_ONCE])):
             if view is not None:
                 yield view
 
 
-async def _listed(connection: Connection, row: WorkflowExecution) -> TaskView | None:
+async def _listed(connection: Connection, task_id: str) -> TaskView | None:
     try:
-        with of_task(row.id, "describe"):
-            description = await connection.client.get_workflow_handle(row.id, run_id=row.run_id).describe()
+        description = await connection.describe(task_id)  # the run in the list may have been continued since
         try:
             return await views.view_of(connection, description)
         except (StorageError, CodecError, NewerFormat) as error:

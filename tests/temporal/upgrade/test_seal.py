@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
@@ -15,7 +16,7 @@ from temporalio.worker import Replayer
 
 from refold import Content, InputRejected, Status
 from refold.core.events import CancelRequested
-from refold.engine import NoWorker, TaskView
+from refold.engine import NoWorker, TaskFilter, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
@@ -23,6 +24,7 @@ from refold.temporal.dev import dev_server
 from refold.temporal.upgrade.sealing import is_fresh, seal
 from tests.servers import SETTINGS
 from tests.temporal import part_skills, skills
+from tests.temporal.client.between import Call, between
 from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_task import collected, settled, text, without_ids
 from tests.temporal.upgrade import sealed_skills
@@ -81,6 +83,27 @@ async def test_a_task_at_a_gate_is_sealed_at_once(engine: TemporalEngine) -> Non
     plainly, at_once = (re.sub(r"\d+T[\d:.]+Z|'digest': '\w+'", "", one) for one in told)
     assert plainly.replace("plain tea", "sealed tea") == at_once
     assert (paid["plain tea"], paid["sealed tea"]) == (1, 1)
+
+
+async def test_a_task_that_is_sealed_as_it_is_listed_is_in_the_list(engine: TemporalEngine) -> None:
+    """
+    Once, as it stands: it has gone on in a new run between the list and the look at it.
+    """
+    task_id = await begun(engine, "pays", "listed tea")
+    before = await run_of(engine, task_id)
+
+    async def sealed_once_listed(rpc: str, call: Call) -> Any:
+        answer = await call()
+        if rpc == "list_workflow_executions" and await run_of(engine, task_id) == before:
+            await seal(engine.connection, task_id)
+            await in_next_run(engine, task_id, before)
+        return answer
+
+    while not await engine.count(TaskFilter(begins=task_id)):  # the index lags a little
+        await a_moment()
+    lists = TemporalEngine(between(engine.client, sealed_once_listed), QUEUE, patience=PATIENT)
+    found = [one async for one in lists.list(skill="pays") if one.task_id == task_id]
+    assert found == [await engine.look(task_id)]
 
 
 async def details(engine: TemporalEngine, task_id: str) -> str:
