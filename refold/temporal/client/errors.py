@@ -158,12 +158,17 @@ def not_served(queue: str, pinned: str, polls: Polls) -> str:
         return f"no worker of version {version} answers, which {why}; start one with `{start}`"
     if other := polls.newest_version():
         deployment, _, build = other.partition(":")
-        options = f"--deployment-name {quote(deployment)} --build-id {quote(build)}"
         return (
             f"a worker of version {other} polls task queue {queue!r}, and a version is given no task before it is the "
-            f"current one; `temporal worker deployment set-current-version {options}` makes it so"
+            f"current one; `{set_current(deployment, build)}` makes it so"
         )
     return _nobody(queue)
+
+
+def set_current(deployment: str, build: str) -> str:
+    """The command that makes a version of a worker deployment the current one."""
+    options = f"--deployment-name {quote(deployment)} --build-id {quote(build)}"
+    return f"temporal worker deployment set-current-version {options}"
 
 
 async def why_effects_wait(client: Client, view: TaskView) -> str:

@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescri
 from temporalio.common import SearchAttributeKey
 
 from refold.engine import EngineError
-from refold.temporal.client.errors import refusals
+from refold.temporal.client.errors import refusals, set_current
 from refold.temporal.client.fleet.polling import POLLING_S, polls_of
 from refold.temporal.client.search import BUILD_IDS
 
@@ -92,10 +92,9 @@ class Targets:
         if build and build in (current, routing.ramping_deployment_version.build_id):
             return Target(build, name)
         which = f"version {build!r} of worker deployment {name!r} is not current" if build else f"{name!r} has none"
-        command = f"temporal worker deployment set-current-version --deployment-name {name} --build-id"
         raise EngineError(
             f"a sealed task goes to the current version of its worker deployment, and {which} (current: "
-            f"{current or 'none'}); `{command} {build or 'BUILD'}` makes it so"
+            f"{current or 'none'}); `{set_current(name, build or 'BUILD')}` makes it so"
         )
 
     async def _of_queue(self, queue: str) -> Target:

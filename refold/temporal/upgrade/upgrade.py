@@ -30,7 +30,7 @@ from refold.engine import EngineError, TaskFilter, TaskNotFound
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.engine import TemporalEngine
-from refold.temporal.client.errors import refusals, why_silent
+from refold.temporal.client.errors import refusals, set_current, why_silent
 from refold.temporal.upgrade.builds import Target, Targets, builds_of, overriding
 from refold.temporal.upgrade.checks import Checks, Misfit, under_way
 from refold.temporal.upgrade.pace import Pace
@@ -238,13 +238,12 @@ class _Mover:
             return _move(after, Outcome.WAITS, target, why=f"sealed, and its new run waits for a worker: {silent}")
         if target is None or builds == {target.build}:
             return _move(after, Outcome.MOVED, Target(min(builds)) if target is None else target)
+        way_out = f"stop those workers and run the same command again: {target} then takes it"
+        if target.deployment:  # other tasks are pinned to those workers
+            current = set_current(target.deployment, target.build)
+            way_out = f"once {target} is the current version (`{current}`), the same command moves it"
         return _cannot(
-            after,
-            target,
-            Misfit(
-                f"sealed, and a worker of {' and '.join(sorted(builds))} took its new run",
-                f"stop those workers and run the same command again: {target} then takes it",
-            ),
+            after, target, Misfit(f"sealed, and a worker of {' and '.join(sorted(builds))} took its new run", way_out)
         )
 
 

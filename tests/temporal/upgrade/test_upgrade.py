@@ -17,6 +17,7 @@ from temporalio.api.workflow.v1 import VersioningOverride, WorkflowExecutionOpti
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     SetWorkerDeploymentCurrentVersionRequest,
+    SetWorkerDeploymentRampingVersionRequest,
     UpdateWorkflowExecutionOptionsRequest,
 )
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -37,6 +38,8 @@ from tests.temporal.upgrade import new_skills, sealed_skills
 from tests.temporal.upgrade.sealed_skills import TOOLS, doors, paid, reached
 from tests.temporal.upgrade.test_seal import begun, run_of
 from tests.waiting import a_moment
+
+SHOP_B2 = "temporal worker deployment set-current-version --deployment-name shop --build-id b2"
 
 SOON = timedelta(seconds=1)
 """How long is waited for what no worker answers."""
@@ -157,7 +160,7 @@ async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
     """
     A task stays on the version that began it; sealed, its next run goes to the current version, whose code need not fit
     what has happened, and must be able to go on from there. A task that cannot go on, or would go on without a value
-    that it has saved, stays where it is.
+    that it has saved, stays where it is. So does one that the server gives to the old version while the new one ramps.
     """
     engine = TemporalEngine(client, "versions", patience=PATIENT)
     doors["west"].set()
@@ -174,6 +177,8 @@ async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
         run = await run_of(engine, kept)
         with_nothing_to_do = await outcomes(engine, new_skills, [*fit, *unfit])
         too_early = await moved(engine, new_skills, fit, to="b2")
+        await ramp(client, "shop", "b2", percentage=0)
+        ramping = await moved(engine, new_skills, fit, to="b2")
         await make_current(client, "shop", "b2")
         first = await moved(engine, new_skills, [*fit, *unfit, kept])
         still = await run_of(engine, kept)
@@ -182,7 +187,10 @@ async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
         ends = [(await settled(engine, id)).messages[-1].text for id in (fit[0], unfit[0])]
 
     assert with_nothing_to_do == [Outcome.ALREADY] * 5
-    assert all("`temporal worker deployment set-current-version" in one.why for one in too_early.values())
+    assert all(f"`{SHOP_B2}`" in one.why for one in too_early.values())
+    for one in ramping.values():
+        assert (one.outcome, one.why) == (Outcome.CANNOT, "sealed, and a worker of b1 took its new run")
+        assert one.way_out == f"once shop:b2 is the current version (`{SHOP_B2}`), the same command moves it"
     assert [first[id].outcome for id in (*fit, *unfit)] == [*[Outcome.MOVED] * 2, *[Outcome.CANNOT] * 3]
     assert "nobody knows what this order means now" in first[unfit[0]].why
     assert "step 'begin' asked for tool:pay" in first[unfit[1]].why
@@ -248,6 +256,15 @@ async def make_current(client: Client, deployment: str, build: str) -> None:
         except RPCError:
             continue
         return
+
+
+async def ramp(client: Client, deployment: str, build: str, *, percentage: float) -> None:
+    """Give a version a share of new runs."""
+    await client.workflow_service.set_worker_deployment_ramping_version(
+        SetWorkerDeploymentRampingVersionRequest(
+            namespace=client.namespace, deployment_name=deployment, build_id=build, percentage=percentage
+        )
+    )
 
 
 async def pin(client: Client, task_id: str, deployment: str, build: str) -> None:
