@@ -125,7 +125,7 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
     except RPCError as error:
         return (
             f"no answer came in time, and the server does not tell whether a worker polls task queue {queue!r} "
-            f"({error.message}); `{_worker_of(queue)}` starts one"
+            f"({error.message}); `{_worker_of(queue, pinned)}` starts one"
         )
     if why := not_served(queue, pinned, polls):
         return why
@@ -135,9 +135,15 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
             f"{NO_REASON} of its workflow task, tried {tried} times, since the first attempt was lost with its worker; "
             f"it will of the next. The log of the worker that polls task queue {queue!r} tells at once"
         )
+    return slow(queue, pinned, polls)
+
+
+def slow(queue: str, pinned: str, polls: Polls) -> str:
+    """What is said where a worker that is given the task polls its queue, and nothing came in time; as `not_served`."""
+    ago_s = polls.ago_s(_served(pinned, polls))
     return (
-        f"no answer came in time. A worker polled task queue {queue!r} {polls.ago_s():.0f} s ago: it is busy, reads a "
-        f"long history, or has just stopped; `{_worker_of(queue)}` starts another one"
+        f"no answer came in time. A worker polled task queue {queue!r} {ago_s:.0f} s ago: it is busy, reads a long "
+        f"history, or has just stopped; `{_worker_of(queue, pinned or polls.current)}` starts another one"
     )
 
 
@@ -149,13 +155,11 @@ def not_served(queue: str, pinned: str, polls: Polls) -> str:
         pinned: The version that the task runs on, `deployment:build`; empty if any may take it.
         polls: The workers of the queue.
     """
-    if polls.ago_s({pinned} if pinned else {polls.current, polls.ramping or polls.current}) <= POLLING_S:
+    if polls.ago_s(_served(pinned, polls)) <= POLLING_S:
         return ""
     if version := pinned or polls.current:
-        deployment, _, build = version.partition(":")
-        start = f"{_worker_of(queue)} --deployment {quote(deployment)} --build-id {quote(build)}"
         why = "the task runs on" if pinned else f"task queue {queue!r} gives its tasks to"
-        return f"no worker of version {version} answers, which {why}; start one with `{start}`"
+        return f"no worker of version {version} answers, which {why}; start one with `{_worker_of(queue, version)}`"
     if other := polls.newest_version():
         deployment, _, build = other.partition(":")
         return (
@@ -163,6 +167,11 @@ def not_served(queue: str, pinned: str, polls: Polls) -> str:
             f"current one; `{set_current(deployment, build)}` makes it so"
         )
     return _nobody(queue)
+
+
+def _served(pinned: str, polls: Polls) -> set[str]:
+    """The versions whose workers are given a task."""
+    return {pinned} if pinned else {polls.current, polls.ramping or polls.current}
 
 
 def set_current(deployment: str, build: str) -> str:
@@ -201,8 +210,11 @@ def _nobody(queue: str) -> str:
     return f"no worker answers on task queue {queue!r}; start one with `{_worker_of(queue)}`"
 
 
-def _worker_of(queue: str) -> str:
-    return "refold worker" if queue == QUEUE else f"refold worker --task-queue {quote(queue)}"
+def _worker_of(queue: str, version: str = "") -> str:
+    """The command that starts a worker of a task queue, of a version `deployment:build` if one is given."""
+    command = "refold worker" if queue == QUEUE else f"refold worker --task-queue {quote(queue)}"
+    deployment, _, build = version.partition(":")
+    return f"{command} --deployment {quote(deployment)} --build-id {quote(build)}" if version else command
 
 
 def server_refused(error: RPCError, what: str) -> EngineError:

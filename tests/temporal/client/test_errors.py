@@ -19,7 +19,7 @@ import refold
 from refold import Content, Ctx, Transition, flow_skill, step
 from refold.engine import EngineError, NotConnected
 from refold.temporal import connect
-from refold.temporal.client.errors import explained, not_served, server_refused, timed_out
+from refold.temporal.client.errors import explained, not_served, server_refused, slow, timed_out
 from refold.temporal.client.fleet.polling import Poller, Polls
 from refold.testing import play
 
@@ -216,10 +216,33 @@ def test_why_a_queue_does_not_serve_a_task(
     """
     Workers that are gone are not named, nor is a version blamed that is given tasks.
     """
-    now = datetime.now(UTC)
-    pollers = (Poller(f"of {version}", "", version, now - timedelta(seconds=ago)) for version, ago in ago_s.items())
-
-    why = not_served("q", pinned, Polls(tuple(pollers), current, ramping))
+    why = not_served("q", pinned, polled(ago_s, current, ramping))
 
     assert why.startswith(said)
     assert bool(why) is bool(said)
+
+
+def polled(ago_s: dict[str, int], current: str = "", ramping: str = "") -> Polls:
+    """Workers of these versions, which polled so many seconds ago."""
+    now = datetime.now(UTC)
+    pollers = (Poller(f"of {version}", "", version, now - timedelta(seconds=ago)) for version, ago in ago_s.items())
+    return Polls(tuple(pollers), current, ramping)
+
+
+@pytest.mark.parametrize(
+    ("pinned", "current", "said"),
+    [
+        pytest.param("", "", " 1 s ago|`refold worker --task-queue q` starts", id="no version"),
+        pytest.param("", "s:v1", " 60 s ago|`refold worker --task-queue q --deployment s --build-id v1`", id="current"),
+        pytest.param(
+            "s:v1", "s:v2", " 60 s ago|`refold worker --task-queue q --deployment s --build-id v1`", id="pinned"
+        ),
+    ],
+)
+def test_who_waits_is_told_of_a_worker_that_is_given_the_task(pinned: str, current: str, said: str) -> None:
+    """
+    When one of its version polled last, and how to start another one: workers of other versions are not given the task.
+    """
+    why = slow("q", pinned, polled({"": 1, "s:v1": 60, "s:v2": 2}, current))
+
+    assert all(words in why for words in said.split("|")), why
