@@ -124,7 +124,7 @@ async def cost_of(source: Journals, view: TaskView) -> Cost | None:
         return None
     try:
         return total((await spender(source, view.task_id)).calls)
-    except EngineError:
+    except (EngineError, InputRejected):  # the latter where its worker cannot read what the task has taken
         return None
 
 

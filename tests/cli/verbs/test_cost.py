@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
-from refold import Content, Ctx, Transition, flow_skill, step
+from refold import Content, Ctx, InputRejected, Transition, flow_skill, step
+from refold.cli.costs import cost_of
 from refold.core.chat import Reply, Usage, UserSaid
 from refold.core.commands import CallChat
+from refold.core.fold.journal import Entry
 from refold.testing import FakeEngine
 from tests.cli.conftest import Shell
 
@@ -168,6 +171,22 @@ def test_show_and_list_say_what_a_task_cost(costs: Shell) -> None:
     assert listed[0].split() == ["TASK", "SKILL", "STATUS", "LIFECYCLE", "UPDATED", "COST", "WHAT"]
     assert ["$0.250000" in line for line in listed[1:]].count(True) == 2
     assert "COST" not in costs("list").out
+
+
+class Unread:
+    """A worker whose storage has not what the task has taken: it fails the question, not the task."""
+
+    async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+        for entry in list[Entry]():
+            yield entry
+        raise InputRejected(f"the value of {task_id} is not in the folder")
+
+
+async def test_a_task_whose_journal_no_worker_can_read_is_shown_without_its_cost(costs: Shell) -> None:
+    """
+    All else that is known of it is shown, with the reason.
+    """
+    assert await cost_of(Unread(), await costs.engine.look("a1")) is None
 
 
 def test_nothing_to_add_up(refold: Shell, tmp_path: Path) -> None:
