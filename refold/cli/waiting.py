@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from itertools import islice
 from typing import Annotated
 
 import typer
@@ -106,24 +107,31 @@ async def explained(call: Call, engine: Engine, task_id: str, watched: AsyncGene
         await watched.aclose()
 
 
-PARTS_ASKED = 5
-"""How many of a task's open parts are asked why they wait: one that no worker serves answers after some seconds."""
+PARTS_ASKED = 10
+"""How many of the parts below a task are asked why they wait: each costs a question to its worker."""
 
 
 async def why_waits(engine: Engine, view: TaskView) -> str:
-    """Why nothing comes from a task: its own reason, else that of a part or of a part's part; empty if none has."""
+    """Why nothing comes from a task: its own reason, else that of the nearest part that has one; empty if none has."""
     if view.note:
         return view.note
-    parts = [
+    parts = [("", id) for id in _parts_at_work(view)]
+    for said, id in islice(parts, PARTS_ASKED):  # what a part waits for comes after all parts that are as near as it
+        so_far = f"{said}its part {id} waits: "
+        with contextlib.suppress(EngineError):  # a part that has not begun is not there
+            part = await engine.look(id)
+            if part.note:
+                return so_far + part.note
+            parts += [(so_far, one) for one in _parts_at_work(part)]
+    return ""
+
+
+def _parts_at_work(view: TaskView) -> list[str]:
+    return [
         one.invocation_id
         for one in view.pending
         if one.command.startswith("skill ") and not one.blocked and not one.held and one.due_at is None
     ]
-    for id in parts[:PARTS_ASKED]:
-        with contextlib.suppress(EngineError):  # a part that has not begun is not there
-            if why := await why_waits(engine, await engine.look(id)):
-                return f"its part {id} waits: {why}"
-    return ""
 
 
 def tell_blocked(call: Call, task_id: str, entry: Entry) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from refold import Content, UserMessage
+from refold import Content, Ctx, Transition, UserMessage, flow_skill, step
 from refold.cli import waiting
 from refold.cli.text.output import Output
 from refold.cli.verb import Call, Connection
 from refold.cli.verbs import history
 from refold.core.fold.journal import Entry
-from refold.engine import Engine, NotConnected, NoWorker
+from refold.engine import Engine, NotConnected, NoWorker, TaskView
 from refold.testing import FakeEngine
 
 ENTRY = Entry(seq=1, at=datetime(2026, 1, 1, tzinfo=UTC), event=UserMessage(content=Content.from_text("x")))
@@ -127,3 +127,49 @@ async def test_an_output_that_nobody_reads_ends_the_watch() -> None:
         await history.watch(Call(Unread(json=False), connect=connect), "T")
     assert error.tb is not None  # what is on its way is not collected as garbage
     assert not engine.watched
+
+
+@flow_skill(id="tree")
+class Tree:
+    """Has two parts of its own kind for each word but the first, which asks."""
+
+    @step(start=True)
+    async def grow(self, ctx: Ctx, content: Content) -> Transition:
+        """Wait for both."""
+        _, _, rest = content.text.partition(" ")
+        if not rest:
+            return ctx.complete((await ctx.ask("leaf", "And now?")).text)
+        await ctx.gather(*(ctx.skill(side, "tree", Content.from_text(rest)) for side in ("left", "right")))
+        return ctx.complete("grown")
+
+
+class OneUnserved(FakeEngine):
+    """An engine that knows no worker for one of its tasks, and which tasks were looked at."""
+
+    unserved = ""
+
+    def __init__(self) -> None:
+        super().__init__([Tree])
+        self.looked: list[str] = []
+
+    async def look(self, task_id: str) -> TaskView:
+        """See `Engine`."""
+        self.looked.append(task_id)
+        note = "no worker answers" if task_id == self.unserved else ""
+        return (await super().look(task_id)).model_copy(update={"note": note})
+
+
+async def test_why_a_task_waits_costs_few_questions_however_many_parts_it_has() -> None:
+    """
+    The nearest parts are asked first: one below a sibling is found, and not every part of a healthy tree is asked.
+    """
+    engine = OneUnserved()
+    view = await engine.start("tree", Content.from_text("a b c d e"), task_id="t")
+
+    assert await waiting.why_waits(engine, view) == ""
+    assert len(engine.looked) == waiting.PARTS_ASKED
+
+    engine.unserved = "t/1.2/1.1"
+    assert await waiting.why_waits(engine, view) == (
+        "its part t/1.2 waits: its part t/1.2/1.1 waits: no worker answers"
+    )
