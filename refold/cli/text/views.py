@@ -125,7 +125,7 @@ def ways_out(view: TaskView, options: str = "") -> list[str]:
     task_id = quote(view.task_id)
     if view.differs:  # it takes nothing
         return [f"refold replay {task_id}{options}    # does the code in this folder fit what was recorded?"]
-    lines = [f"{line}{options}" for wait in view.waiting_for for line in _answers(view, wait)]
+    lines = replies(view, options)
     for one in view.unresolved:
         lines += _resolutions(one.task_id, options)
     if lines:
@@ -146,6 +146,11 @@ def ways_out(view: TaskView, options: str = "") -> list[str]:
             return [f"refold recover {task_id}{options}"]
         case _:
             return []  # it is done, or left no journal, or another task goes on for it, or its note says what to do
+
+
+def replies(view: TaskView, options: str = "") -> list[str]:
+    """The commands that answer what a task asks, and decide at its gates; see `ways_out`."""
+    return [f"{line}{options}" for wait in view.waiting_for for line in _answers(view, wait)]
 
 
 def _answers(view: TaskView, wait: WaitView) -> list[str]:

@@ -13,9 +13,10 @@ from rich.text import Text
 from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.person import As, caller
 from refold.cli.text.entries import Story
-from refold.cli.text.views import FAILED, asked, brief, ways_out
+from refold.cli.text.views import FAILED, asked, brief, replies, ways_out
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
 from refold.cli.waiting import Wait, newest, shown
+from refold.core.errors import InputRejected
 from refold.core.values import shortened
 from refold.engine import Decision, Engine, Listed, TaskFilter, TaskNotFound, TaskView, WaitView
 from refold.export.engine import ExportEngine
@@ -136,7 +137,13 @@ async def _decide(
     call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
     before = await newest(engine, task_id) if wait else 0
-    view = await engine.decide_together(task_id, decisions, approver=caller(approver), vouched_by=vouched_by)
+    try:
+        view = await engine.decide_together(task_id, decisions, approver=caller(approver), vouched_by=vouched_by)
+    except InputRejected:
+        asks = await engine.look(task_id)
+        if not any(wait.gate_kind for wait in asks.waiting_for) and (answers := replies(asks, call.connection.options)):
+            call.hint = f"it asks a question instead: {', '.join(f'`{line}`' for line in answers)}"
+        raise
     if view.late:
         call.out.note("recorded, but too late: the task had failed already, and goes on as another one")
     return await shown(call, engine, view, wait=wait, after=before)

@@ -79,6 +79,19 @@ def test_a_denial_fails_the_task(paying: Shell) -> None:
     assert (denied["status"], denied["reason"]) == ("failed", "approval_denied by bob: too much")
 
 
+@pytest.mark.parametrize("verb", [("approve",), ("deny",), ("approve", "guidance")])
+def test_a_decision_on_a_question_says_how_it_is_answered(refold: Shell, verb: tuple[str, ...]) -> None:
+    """
+    The whole command, since a question takes no decision.
+    """
+    refold.start("research_loop", "Tides", "t1")
+
+    refused = refold(verb[0], "t1", *verb[1:], "--as", "ada")
+
+    assert refused.exit == 2
+    assert refused.err.endswith("; it asks a question instead: `refold answer t1 TEXT`\n")
+
+
 @pytest.mark.parametrize(
     "digest", [pytest.param("0" * 32, id="stale"), pytest.param("", id="empty, as of an unset variable")]
 )
