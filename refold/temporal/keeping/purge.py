@@ -101,8 +101,8 @@ class _Ended:
     of: str
     runs: list[str]
     webhooks: list[tuple[str, str]]
+    refers: References
     recovers: str = ""
-    refers: References = field(default_factory=References)
     left: list[Left] = field(default_factory=list)
 
 
@@ -240,7 +240,8 @@ class Purge:
         # No later run names one that was reset, or that had the id before the task.
         others = [run_id for id, run_id in await self._listed(f"= {search.quoted(task_id)}") if id == task_id]
         runs = [*(run_id for run_id in others if run_id not in runs), *runs]
-        ended = _Ended(task_id=task_id, of=of, runs=runs, webhooks=[])
+        refers = await references_of(self.client, task_id, runs)
+        ended = _Ended(task_id=task_id, of=of, runs=runs, webhooks=[], refers=refers)
         # One that was set again has several runs, each with the receiver's secrets.
         listed = await self._listed_below(webhook_id(task_id, ""), f" AND WorkflowType = '{WEBHOOK}'")
         for id in dict.fromkeys(id for id, _ in listed):
@@ -249,14 +250,6 @@ class Purge:
                 ended.left.append(Left(what=f"webhook {id}", where=self.server, why=why))
             else:
                 ended.webhooks += [one for one in listed if one[0] == id]
-        for run_id in runs:
-            refers = await references_of(self.client, task_id, run_id)
-            ended.refers.own |= refers.own
-            ended.refers.holders |= refers.holders
-            ended.refers.shared |= refers.shared
-            ended.refers.missing |= refers.missing
-            ended.refers.unread |= refers.unread
-            ended.refers.locked = ended.refers.locked or refers.locked
         return ended
 
     async def _listed_below(self, prefix: str, only: str = "") -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ A value is stored under the hash of its content, so equal values of two tasks ar
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pydantic_core import from_json
@@ -53,20 +54,22 @@ class References:
     locked: str = ""
 
 
-async def references_of(client: Client, task_id: str, run_id: str) -> References:
-    """What one run refers to."""
+async def references_of(client: Client, task_id: str, runs: Iterable[str]) -> References:
+    """What the runs of a task refer to."""
     codec, found = client.data_converter.payload_codec, References()
     assert isinstance(codec, PartsCodec)
-    async for event in history_of(client, task_id, run_id):
-        for payload in payloads_in(event):
-            claim = reference_in(payload)
-            named = await _parts_in(client, payload, found)
-            parts = {key for key in named if await _is_of(codec, key, task_id)}
-            found.own |= parts
-            if event.event_type in _ENDS and not parts:
-                found.missing |= named  # what a run ends with names its journal
-            if claim is not None:
-                (found.holders if parts else found.shared).add(claim.claim_data["sha256"])
+    for run_id in runs:
+        async for event in history_of(client, task_id, run_id):
+            for payload in payloads_in(event):
+                claim = reference_in(payload)
+                named = await _parts_in(client, payload, found)
+                # Each run names the journals of all earlier ones.
+                parts = {key for key in named if key in found.own or await _is_of(codec, key, task_id)}
+                found.own |= parts
+                if event.event_type in _ENDS and not parts:
+                    found.missing |= named  # what a run ends with names its journal
+                if claim is not None:
+                    (found.holders if parts else found.shared).add(claim.claim_data["sha256"])
     return found
 
 

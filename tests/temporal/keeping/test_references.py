@@ -1,0 +1,99 @@
+"""What a purge reads to find out which stored values are a task's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import (
+    HistoryEvent,
+    WorkflowExecutionContinuedAsNewEventAttributes,
+    WorkflowExecutionStartedEventAttributes,
+)
+from temporalio.client import Client
+from temporalio.converter import DataConverter
+
+from refold.core.authoring.define import skill_of
+from refold.core.fold.apply import planned
+from refold.temporal.data.payloads import Stored, data_converter
+from refold.temporal.data.storage import Folder
+from refold.temporal.data.wire import EarlierRun, Segment
+from refold.temporal.keeping.references import references_of
+from workflows.hello import Hello
+
+
+@dataclass(frozen=True)
+class Counting(Folder):
+    """A storage that counts how often each value is read."""
+
+    reads: Counter[str] = field(default_factory=Counter[str])
+
+    async def get(self, key: str) -> bytes:
+        self.reads[key] += 1
+        return await super().get(key)
+
+
+class Kept:
+    """As much of a client as reads histories: those of one task, by run."""
+
+    def __init__(self, converter: DataConverter, runs: dict[str, list[HistoryEvent]]) -> None:
+        self.data_converter, self._runs = converter, runs
+
+    def get_workflow_handle(self, _: str, *, run_id: str) -> Kept:
+        return Kept(self.data_converter, {"": self._runs[run_id]})
+
+    async def fetch_history_events(self) -> AsyncIterator[HistoryEvent]:
+        for event in self._runs[""]:
+            yield event
+
+
+async def runs_of(converter: DataConverter, number: int) -> dict[str, list[HistoryEvent]]:
+    """The histories of a task that has gone on in this many runs; each is told of the journals of all before it."""
+    base = planned(skill_of(Hello), "t1", datetime(2026, 1, 1, tzinfo=UTC))
+    bases = [base.model_copy(update={"seq": n}) for n in range(number)]
+    earlier = [
+        EarlierRun(run_id=f"r{n}", last=n + 1, journal=Stored(value=Segment(base=base, entries=())))
+        for n, base in enumerate(bases)
+    ]
+
+    async def told(runs: list[EarlierRun]) -> dict[str, Any]:
+        return {"input": Payloads(payloads=await converter.encode([runs]))}
+
+    return {
+        f"r{n}": [
+            HistoryEvent(
+                event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
+                workflow_execution_started_event_attributes=WorkflowExecutionStartedEventAttributes(
+                    **await told(earlier[:n])
+                ),
+            ),
+            HistoryEvent(
+                event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+                workflow_execution_continued_as_new_event_attributes=WorkflowExecutionContinuedAsNewEventAttributes(
+                    **await told(earlier[: n + 1])
+                ),
+            ),
+        ]
+        for n in range(number)
+    }
+
+
+async def test_a_journal_is_read_once_however_many_runs_name_it(tmp_path: Path) -> None:
+    """
+    Each run of a task names the journals of all before it; a purge reads and decrypts each of them once.
+    """
+    storage = Counting(tmp_path)
+    converter = data_converter(storage)
+    runs = await runs_of(converter, 4)
+
+    found = await references_of(cast("Client", Kept(converter, runs)), "t1", runs)
+
+    assert len(found.own) == 4
+    assert storage.reads == dict.fromkeys(found.own, 1)
+    assert not found.missing
