@@ -6,7 +6,7 @@ allowed. The task records the result that the middleware returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -53,28 +53,11 @@ class ProgressPiece:
     said: Any
 
 
-class Performer(Protocol):
-    """Performs commands of one kind.
-
-    Attributes:
-        kind: `model` or `tool`.
-    """
-
-    kind: str
-
-    async def stream(self, turn: ActivityTurn, emit: Callable[[Any], None]) -> Any:
-        """Perform a command and return its result.
-
-        Args:
-            turn: The attempt.
-            emit: Receives `TextPiece` and `CallPiece` of a model's answer while the task is watched, and a tool's
-                `ProgressPiece`.
-        """
-        ...
-
-
 class ActivityMiddleware(Protocol):
-    """Middleware around performers.
+    """Middleware around performers: objects with a `kind`, `model` or `tool`, and `async stream(turn, emit)`.
+
+    `stream` performs the command of an `ActivityTurn` and returns its result. `emit` takes the `TextPiece` and
+    `CallPiece` of a model's answer while the task is watched, and a tool's `ProgressPiece`.
 
     Attributes:
         steps: The kinds that it wraps.
