@@ -41,7 +41,7 @@ def digest_after(entries: Iterable[Entry], before: bytes = START) -> bytes:
     return before
 
 
-class Said(Value):
+class BeyondHistory(Value):
     """What an entry says that history holds nowhere else; fields of the same name are those of `Entry`.
 
     The entry's event and the inputs of effects that have begun are left out: history has them.
@@ -63,7 +63,7 @@ class Said(Value):
     commands: tuple[Issued, ...] = lean(())
 
 
-def said_of(entry: Entry, sent: Container[str] = ()) -> Said | None:
+def said_of(entry: Entry, sent: Container[str] = ()) -> BeyondHistory | None:
     """What an entry says that history holds nowhere else; None if it is nothing.
 
     Args:
@@ -74,12 +74,12 @@ def said_of(entry: Entry, sent: Container[str] = ()) -> Said | None:
     same = {name: getattr(entry, name) for name in SAME}
     if not commands and not any(same.values()) and entry.progress is None:
         return None
-    said = Said.trusted(seq=entry.seq, commands=commands, **same)
+    said = BeyondHistory.trusted(seq=entry.seq, commands=commands, **same)
     brought = brought_by(entry.event)
     return said if brought is None else with_message(said, brought, BROUGHT)
 
 
-def with_message(said: Said, old: Content, new: Content) -> Said:
+def with_message(said: BeyondHistory, old: Content, new: Content) -> BeyondHistory:
     """What was said with another message in place of one, wherever it stands."""
     commands = tuple(
         one.changed({"command": one.command.changed({"message": new})})
@@ -102,4 +102,4 @@ BROUGHT = Content.model_construct(parts=(Part.model_construct(data={"refold": "b
 """What stands for the text that an entry's event brought: history holds it with the event, and only once."""
 
 SAME = ("refused", "note", "reason", "messages", "artifacts", "progress")
-"""The fields that `Said` takes from an entry as they are."""
+"""The fields that `BeyondHistory` takes from an entry as they are."""

@@ -13,15 +13,14 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from refold import differences
 from refold.conversation import Mention, Told, mentioned
-from refold.core.chat import EMPTY, Frame, Thread, UserSaid
-from refold.core.chat import Said as Turn
+from refold.core.chat import EMPTY, Frame, Said, Thread, UserSaid
 from refold.core.commands import COMMAND, CallChat, Command, Sleep
 from refold.core.content import Content
 from refold.core.fold.journal import Entry, Issued
 from refold.core.fold.snapshot import Pending, Snapshot
 from refold.core.values import Value, lean
 from refold.differences import NOTHING, both
-from refold.digests import BROUGHT, SAME, Said, brought_by, with_message
+from refold.digests import BROUGHT, SAME, BeyondHistory, brought_by, with_message
 from refold.record import record_of, with_entries
 
 ONLY_HASH = "(history holds only a hash of this turn)"
@@ -95,7 +94,7 @@ def _or_nothing(value: JsonValue) -> object:
 def first_difference(
     task_id: str,
     entries: Iterable[Entry],
-    said: Mapping[int, Said],
+    said: Mapping[int, BeyondHistory],
     inputs: Mapping[str, Input],
     *,
     build_id: str = "",
@@ -127,7 +126,7 @@ def difference_of(task_id: str, recorded: Entry, now: Entry, *, build_id: str = 
     return Difference(task_id=task_id, **there, recorded=was, now=says, build_id=build_id)
 
 
-def as_recorded(task_id: str, now: Entry, said: Said | None, inputs: Mapping[str, Input]) -> Entry:
+def as_recorded(task_id: str, now: Entry, said: BeyondHistory | None, inputs: Mapping[str, Input]) -> Entry:
     """An entry with what was recorded of it in place of what today's code says.
 
     Args:
@@ -136,7 +135,7 @@ def as_recorded(task_id: str, now: Entry, said: Said | None, inputs: Mapping[str
         said: What was recorded of it; None where that is nothing.
         inputs: What was recorded of effects, by invocation id.
     """
-    said = said or Said(seq=now.seq)
+    said = said or BeyondHistory(seq=now.seq)
     if (brought := brought_by(now.event)) is not None:
         said = with_message(said, BROUGHT, brought)
     commands = {one.invocation_id: one for one in said.commands}
@@ -213,7 +212,7 @@ def _threads(
     return changed
 
 
-def _replaced(turns: tuple[Turn, ...], old: tuple[Turn, ...], new: tuple[Turn, ...]) -> tuple[Turn, ...]:
+def _replaced(turns: tuple[Said, ...], old: tuple[Said, ...], new: tuple[Said, ...]) -> tuple[Said, ...]:
     for place in range(len(turns) - len(old) + 1):
         if turns[place : place + len(old)] == old:
             return (*turns[:place], *new, *turns[place + len(old) :])
@@ -246,7 +245,7 @@ def _recorded_chat(now: CallChat, input: Input) -> CallChat:
     return now.changed({**changes, "frame": frame})
 
 
-def _turn(told: Told, now: Turn | None) -> Turn:
+def _turn(told: Told, now: Said | None) -> Said:
     if not isinstance(told, Mention):
         return told
     return now if now is not None and mentioned(now) == told else UserSaid(content=Content.from_text(ONLY_HASH))

@@ -51,7 +51,7 @@ CODEC_ENV = "REFOLD_CODEC"  # as `refold.temporal.data.codec` has it, which load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class ServerOptions:
     """Which Temporal server to use; None leaves a field to Temporal's own settings.
 
     Attributes:
@@ -72,16 +72,16 @@ class Connection:
         return "".join(f" --{name} {quote(value)}" for name, value in given.items() if value is not None)
 
 
-Connect = Callable[[Connection], Awaitable[Engine]]
+Connect = Callable[[ServerOptions], Awaitable[Engine]]
 
 
-async def over_temporal(connection: Connection) -> Engine:
+async def over_temporal(server: ServerOptions) -> Engine:
     """The engine of a Temporal server."""
     engine: Engine = await temporal.connect(
-        address=connection.address,
-        namespace=connection.namespace,
-        profile=connection.profile,
-        task_queue=connection.task_queue,
+        address=server.address,
+        namespace=server.namespace,
+        profile=server.profile,
+        task_queue=server.task_queue,
     )
     return engine
 
@@ -96,23 +96,23 @@ class Call:
 
     Attributes:
         out: Prints its results.
-        connection: The server to connect to.
+        server: The server to connect to.
         connect: Makes the engine; tests pass another.
         hint: Added to the error if the task refuses the message or decision.
     """
 
     out: Output
-    connection: Connection = field(default_factory=Connection)
+    server: ServerOptions = field(default_factory=ServerOptions)
     connect: Connect = over_temporal
     hint: str = ""
 
     def again(self, *words: str) -> str:
         """Another command for the same server, as people type it."""
-        return f"refold {join(words)}{self.connection.options}"
+        return f"refold {join(words)}{self.server.options}"
 
     async def engine(self) -> Engine:
         """Connect to the server."""
-        return await self.connect(self.connection)
+        return await self.connect(self.server)
 
     async def reader(self, task: str) -> tuple[Reader, str]:
         """What a task is read from, and the task's id: the server; or an export, if its file stands for the task.
@@ -163,7 +163,7 @@ def add(app: typer.Typer, run: Verb, *, connects: bool = True) -> None:
         settings = {one.name: given.pop(one.name) for one in shared}
         if (source := ctx.get_parameter_source("task_queue")) is not None and source.name == "COMMANDLINE":
             settings["asked_queue"] = settings.get("task_queue")
-        call = Call(Output(json=settings.pop("as_json")), Connection(**settings))
+        call = Call(Output(json=settings.pop("as_json")), ServerOptions(**settings))
         if ctx.obj is not None:
             call.connect = ctx.obj
         if code := _finish(call, run, given):

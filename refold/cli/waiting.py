@@ -143,7 +143,7 @@ def tell_blocked(call: Call, task_id: str, entry: Entry) -> None:
 
 def tell_next(call: Call, view: TaskView) -> None:
     """Print on stderr what a person types next."""
-    for line in ways_out(view, call.connection.options):
+    for line in ways_out(view, call.server.options):
         call.out.note(f"next: {line}")
 
 

@@ -31,7 +31,7 @@ MaySee = Callable[[str, str], Awaitable[bool]]
 """Whether a caller may see a task, by its id."""
 
 
-class Said(BaseModel):
+class ApprovalBody(BaseModel):
     """The request's body.
 
     Attributes:
@@ -103,7 +103,7 @@ def approval_app(
         if len(body) > BODY_LIMIT_BYTES:
             return _answer(413, f"a decision takes at most {BODY_LIMIT_BYTES} bytes")
         try:
-            said = Said.model_validate(json_value(body))
+            said = ApprovalBody.model_validate(json_value(body))
         except ValidationError as error:
             return _answer(422, problems(error))
         except ValueError as error:
@@ -127,7 +127,7 @@ def approval_app(
     return Starlette(routes=[Route("/approval-callback", callback, methods=["POST"])])
 
 
-async def _decide(engine: Engine, said: Said, approver: str, caller: str) -> JSONResponse:
+async def _decide(engine: Engine, said: ApprovalBody, approver: str, caller: str) -> JSONResponse:
     wait = _gate(await engine.look(said.task_id), said.gate)
     if wait is not None and wait.approvers and approver not in wait.approvers:
         return _answer(403, f"{approver} may not decide at gate {wait.slot!r}")

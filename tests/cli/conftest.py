@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from refold import Content
 from refold.cli.app import app
-from refold.cli.verb import Connection
+from refold.cli.verb import ServerOptions
 from refold.engine import Engine, TaskView
 from refold.testing import FakeEngine
 from workflows.hello import Hello
@@ -63,11 +63,11 @@ class Shell:
     """Runs `refold …` against an engine; remembers which server was meant."""
 
     engine: FakeEngine
-    connection: Connection | None = None
+    server: ServerOptions | None = None
 
     def __call__(self, *words: str, stdin: str | None = None) -> Result:
-        async def connect(connection: Connection) -> Engine:
-            self.connection = connection
+        async def connect(server: ServerOptions) -> Engine:
+            self.server = server
             return self.engine
 
         done = CliRunner().invoke(app, list(words), input=stdin, obj=connect)

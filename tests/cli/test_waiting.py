@@ -12,7 +12,7 @@ import pytest
 from refold import Content, Ctx, Transition, UserMessage, flow_skill, step
 from refold.cli import waiting
 from refold.cli.text.output import Output
-from refold.cli.verb import Call, Connection
+from refold.cli.verb import Call, ServerOptions
 from refold.cli.verbs import history
 from refold.core.fold.journal import Entry
 from refold.engine import Engine, NotConnected, NoWorker, TaskView
@@ -120,7 +120,7 @@ async def test_an_output_that_nobody_reads_ends_the_watch() -> None:
     """
     engine = OneEntry([])
 
-    async def connect(_: Connection) -> Engine:
+    async def connect(_: ServerOptions) -> Engine:
         return engine
 
     with pytest.raises(BrokenPipeError) as error:

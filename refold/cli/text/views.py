@@ -120,7 +120,7 @@ def ways_out(view: TaskView, options: str = "") -> list[str]:
 
     Args:
         view: The task.
-        options: What the commands need to use the task's server; see `Connection.options`.
+        options: What the commands need to use the task's server; see `ServerOptions.options`.
     """
     task_id = quote(view.task_id)
     if view.differs:  # it takes nothing

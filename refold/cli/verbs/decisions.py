@@ -141,7 +141,7 @@ async def _decide(
         view = await engine.decide_together(task_id, decisions, approver=caller(approver), vouched_by=vouched_by)
     except InputRejected:
         asks = await engine.look(task_id)
-        if not any(wait.gate_kind for wait in asks.waiting_for) and (answers := replies(asks, call.connection.options)):
+        if not any(wait.gate_kind for wait in asks.waiting_for) and (answers := replies(asks, call.server.options)):
             call.hint = f"it asks a question instead: {', '.join(f'`{line}`' for line in answers)}"
         raise
     if view.late:
@@ -199,7 +199,7 @@ async def recover(
     """
     call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
-    view = await engine.recover(task_id, by=caller(by), task_queue=call.connection.asked_queue)
+    view = await engine.recover(task_id, by=caller(by), task_queue=call.server.asked_queue)
     return await shown(call, engine, view, wait=wait)
 
 
@@ -226,7 +226,7 @@ async def fork(
     """
     call.hint = f"`{call.again('journal', task_id)}` lists its entries"
     engine, original = await call.reader(task_id)
-    asked_queue = call.connection.asked_queue
+    asked_queue = call.server.asked_queue
     view = await engine.fork(original, at=at, live=live, new_id=new_id, by=caller(by), task_queue=asked_queue)
     if isinstance(engine, ExportEngine):
         story = Story(call.out)
@@ -301,7 +301,7 @@ def _blocked(call: Call, view: TaskView) -> int:
         else:
             call.out.say(Text(clean(view.task_id)).append("  ").append(clean(f"{one.command} (blocked)"), "yellow"))
             call.out.say(*indented(one.failure or ""))
-            call.out.say(*(f"  {line}" for line in ways_out(view, call.connection.options)))
+            call.out.say(*(f"  {line}" for line in ways_out(view, call.server.options)))
     return len(blocked)
 
 

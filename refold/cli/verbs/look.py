@@ -68,7 +68,7 @@ async def show(
     if call.out.json:
         call.out.value(view)
     else:
-        call.out.say(*card(view, past=isinstance(engine, ExportEngine), options=call.connection.options))
+        call.out.say(*card(view, past=isinstance(engine, ExportEngine), options=call.server.options))
 
 
 async def _summarized(call: Call, engine: Reader, view: TaskView) -> None:

@@ -60,7 +60,7 @@ Record: TypeAlias = list[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedEffect:
     """An effect that the task asks for.
 
     Attributes:
@@ -88,7 +88,7 @@ class NextWants:
         over: The task is given no further outcome: its run has ended, or has left the worker's cache.
     """
 
-    asked: Sequence[Asked] = ()
+    asked: Sequence[AskedEffect] = ()
     dropped: Sequence[str] = ()
     over: bool = False
 
@@ -109,7 +109,7 @@ class Going(Protocol):
     """An effect that is under way."""
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> AskedEffect:
         """What the task asked for."""
 
     @property
@@ -137,7 +137,7 @@ RUNS: WeakValueDictionary[str, Run] = WeakValueDictionary()
 class Begin(Protocol):
     """Begins an effect."""
 
-    def __call__(self, asked: Asked, *, new: bool) -> Going:
+    def __call__(self, asked: AskedEffect, *, new: bool) -> Going:
         """Begin it; `new` where no earlier attempt of the workflow task can have asked for it."""
 
 

@@ -18,7 +18,7 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput, Interceptor
 
 from refold.effects.short.local import HOLD_S, NOVELTY, Novelty, goes_over
-from refold.effects.short.stretch import ALONE_BYTES, Asked, Record, failed
+from refold.effects.short.stretch import ALONE_BYTES, AskedEffect, Record, failed
 
 AT_ONCE = 100
 """How many effects a worker performs so at once; as many as the SDK performs local activities."""
@@ -42,7 +42,7 @@ class Within:
         self._other = other
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    def begin(self, asked: Asked, *, new: bool) -> EffectWithin:
+    def begin(self, asked: AskedEffect, *, new: bool) -> EffectWithin:
         """Begin an effect within the current activity.
 
         Args:
@@ -58,7 +58,7 @@ class Within:
         work.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody asks for it
         return EffectWithin(asked, novelty, environment, work)
 
-    async def _performed(self, asked: Asked, novelty: Novelty) -> Any:
+    async def _performed(self, asked: AskedEffect, novelty: Novelty) -> Any:
         NOVELTY.set(novelty)
         if self._slots.locked():
             try:
@@ -76,7 +76,7 @@ class Within:
         finally:
             self._slots.release()
 
-    def _input(self, asked: Asked) -> ExecuteActivityInput:
+    def _input(self, asked: AskedEffect) -> ExecuteActivityInput:
         function, args = self._functions.get(asked.type), asked.args
         if function is None:
             given: list[Any] = [[RawValue(arg) for arg in args]]
@@ -90,7 +90,7 @@ class Within:
 class EffectWithin:
     """An effect that is under way; see `refold.effects.short.stretch.Going`."""
 
-    asked: Asked
+    asked: AskedEffect
     _novelty: Novelty
     _environment: ActivityEnvironment
     _work: asyncio.Task[Any]

@@ -22,7 +22,7 @@ from refold import formats
 from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Content
 from refold.core.fold.journal import Issued
-from refold.digests import BROUGHT, DIGEST_BYTES, Said
+from refold.digests import BROUGHT, DIGEST_BYTES, BeyondHistory
 
 KEY = "r"
 """The metadata key of a mark; short, since each workflow task writes it to history."""
@@ -46,7 +46,7 @@ class Mark:
     event_id: int
     seq: int
     digest: bytes
-    said: tuple[Said, ...]
+    said: tuple[BeyondHistory, ...]
     build_id: str
 
 
@@ -87,7 +87,7 @@ async def marks_of(events: Iterable[HistoryEvent], converter: DataConverter, *, 
     return marks
 
 
-def packed(said: Iterable[Said], seq: int, task_id: str) -> list[dict[str, Any]]:
+def packed(said: Iterable[BeyondHistory], seq: int, task_id: str) -> list[dict[str, Any]]:
     """What entries said as JSON data of few bytes.
 
     Args:
@@ -118,7 +118,7 @@ def packed(said: Iterable[Said], seq: int, task_id: str) -> list[dict[str, Any]]
     return made
 
 
-def unpacked(made: Iterable[dict[str, Any]], seq: int, task_id: str) -> tuple[Said, ...]:
+def unpacked(made: Iterable[dict[str, Any]], seq: int, task_id: str) -> tuple[BeyondHistory, ...]:
     """What `packed` packed.
 
     Raises:
@@ -134,7 +134,7 @@ def unpacked(made: Iterable[dict[str, Any]], seq: int, task_id: str) -> tuple[Sa
         ]
         messages = [_long(one) for one in data.get("messages", ())]
         long = {"seq": seq, **data, "commands": commands, "messages": messages}
-        one = Said.model_validate(formats.current("said", long, given.get("format", 1)))
+        one = BeyondHistory.model_validate(formats.current("said", long, given.get("format", 1)))
         found.append(one if "messages" in data else one.changed({"messages": _asked(one.commands)}))
     return tuple(found)
 

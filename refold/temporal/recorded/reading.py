@@ -23,7 +23,7 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import RefoldError
-from refold.digests import Said
+from refold.digests import BeyondHistory
 from refold.divergence import Difference, Input
 from refold.seen import metrics
 from refold.seen.logs import logger
@@ -81,7 +81,7 @@ class Words:
 
     since: int
     upto: int
-    said: Mapping[int, Said]
+    said: Mapping[int, BeyondHistory]
     inputs: Mapping[str, Input]
     sent: Mapping[int, Sequence[Sent]]
 

@@ -93,7 +93,7 @@ class Delivery(Value):
     heartbeat_s: float = lean(HEARTBEAT_S)
 
 
-class Progress(Value):
+class DeliveryProgress(Value):
     """The progress of a delivery, as heartbeats carry it.
 
     Attributes:
@@ -199,9 +199,9 @@ class _Round:
         info = activity.info()
         assert info.workflow_id is not None
         self.delivery = delivery
-        self.progress = Progress(cursor=delivery.after)
+        self.progress = DeliveryProgress(cursor=delivery.after)
         if info.heartbeat_details:
-            self.progress = Progress.model_validate(info.heartbeat_details[0])
+            self.progress = DeliveryProgress.model_validate(info.heartbeat_details[0])
         # Not by when the server scheduled the activity: its clock may be another, and its queue may have stood still.
         self._begun = time.monotonic()
         self._beat_s = (info.heartbeat_timeout or timedelta(seconds=30)).total_seconds() / 3
@@ -244,7 +244,7 @@ class _Round:
                 outcome = await self._post(update, webhook)
                 if outcome != _TAKEN:
                     return None if outcome == _REWORDED else outcome
-                self._came_to(Progress(cursor=update.cursor))
+                self._came_to(DeliveryProgress(cursor=update.cursor))
         return DELIVERED
 
     async def _post(self, update: Update, begun_with: Webhook) -> str:
@@ -259,7 +259,7 @@ class _Round:
                 return _REWORDED
             if webhook != tried:  # a changed webhook gets a new day of retries
                 wait_s, tried = FIRST_WAIT_S, webhook
-                self._came_to(Progress(cursor=self.progress.cursor))
+                self._came_to(DeliveryProgress(cursor=self.progress.cursor))
             answer = await self._poster.post(webhook, id=id, body=update.body, wanted=partial(self._is, webhook))
             if answer.kind == "changed":
                 continue
@@ -278,7 +278,7 @@ class _Round:
         since = self.progress.failing_since
         if since is None:
             log.info("webhook_refused", task_id=self.delivery.task_id, webhook=self.delivery.id, why=why)
-            self._came_to(Progress(cursor=self.progress.cursor, failing_since=now))
+            self._came_to(DeliveryProgress(cursor=self.progress.cursor, failing_since=now))
         elif now - since > GIVEN_UP_AFTER and time.monotonic() - self._begun >= TRIED_S:
             log.warning("webhook_given_up", task_id=self.delivery.task_id, webhook=self.delivery.id, why=why)
             count(metrics.WEBHOOKS, "given_up")
@@ -286,7 +286,7 @@ class _Round:
                 f"the receiver has taken nothing since {since:%Y-%m-%d %H:%M} UTC: {why}", non_retryable=True
             )
 
-    def _came_to(self, progress: Progress) -> None:
+    def _came_to(self, progress: DeliveryProgress) -> None:
         self.progress = progress
         activity.heartbeat(progress)
 

@@ -191,8 +191,8 @@ def test_the_task_queue_of_a_task_made_from_another(
 
     paying("fork", "p1", "--at", "1", *words)
 
-    assert paying.connection is not None
-    assert paying.connection.asked_queue == asked
+    assert paying.server is not None
+    assert paying.server.asked_queue == asked
 
 
 def test_a_branch_is_dry_unless_it_is_live(charging: Shell) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from refold import Content, Ctx, Transition, flow_skill, step
 from refold.cli.text.entries import Story
 from refold.cli.text.output import Output
-from refold.cli.verb import Call, Connection
+from refold.cli.verb import Call, ServerOptions
 from refold.cli.verbs.history import watch
 from refold.engine import Engine, Progress, TaskView, Tokens
 from refold.projection import Projection
@@ -288,7 +288,7 @@ async def test_watch_shows_text_while_it_is_written(as_json: bool, capsys: pytes
     engine = FakeEngine([Hello])
     await engine.start("hello", Content.from_text("Ada"), task_id="h", stream=True)
 
-    async def connect(_: Connection) -> Engine:
+    async def connect(_: ServerOptions) -> Engine:
         return engine
 
     heard = _Heard(json=as_json)
@@ -406,7 +406,7 @@ async def test_watch_says_why_nothing_comes(
     await engine.start("hello", Content.from_text("Ada"), task_id="h")
     engine.worker = False
 
-    async def connect(_: Connection) -> Engine:
+    async def connect(_: ServerOptions) -> Engine:
         return engine
 
     watching = asyncio.create_task(watch(Call(Output(json=False), connect=connect), "h"))

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from refold.cli.app import app
-from refold.cli.verb import Connection
+from refold.cli.verb import ServerOptions
 from refold.core.fold.journal import Entry
 from refold.digests import chained
 from refold.engine import Engine, NotConnected
@@ -48,7 +48,7 @@ def test_an_export_is_the_same_bytes_wherever_it_goes(refold: Shell, tmp_path: P
     file = tmp_path / "t1.jsonl"
     assert refold("export", "t1", "-o", str(file)).exit == 0
 
-    async def connect(_: Connection) -> Engine:
+    async def connect(_: ServerOptions) -> Engine:
         return refold.engine
 
     for charset in ("latin-1", "ascii"):
@@ -114,7 +114,7 @@ def test_a_task_may_be_called_as_a_file_could_be(refold: Shell) -> None:
     """
     refold.start("hello", "Ada", "t1.jsonl")
 
-    async def away(_: Connection) -> Engine:
+    async def away(_: ServerOptions) -> Engine:
         raise NotConnected("no Temporal server answers")
 
     assert refold("show", "t1.jsonl").out.startswith("t1.jsonl  hello\n")

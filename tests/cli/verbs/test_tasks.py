@@ -308,16 +308,16 @@ def test_connection_options_reach_the_engine(refold: Shell, monkeypatch: pytest.
     Options say which server is meant; the queue has a variable of its own.
     """
     refold("list", "--address", "h:1", "--namespace", "n", "--profile", "p", "--task-queue", "q")
-    assert refold.connection is not None
-    assert (refold.connection.address, refold.connection.namespace) == ("h:1", "n")
-    assert (refold.connection.profile, refold.connection.task_queue) == ("p", "q")
+    assert refold.server is not None
+    assert (refold.server.address, refold.server.namespace) == ("h:1", "n")
+    assert (refold.server.profile, refold.server.task_queue) == ("p", "q")
 
     refold("list")
-    assert (refold.connection.address, refold.connection.task_queue) == (None, "refold")
+    assert (refold.server.address, refold.server.task_queue) == (None, "refold")
 
     monkeypatch.setenv("REFOLD_TASK_QUEUE", "mine")
     refold("list")
-    assert refold.connection.task_queue == "mine"
+    assert refold.server.task_queue == "mine"
 
 
 def test_every_error_of_the_tree_is_a_wrong_call() -> None:

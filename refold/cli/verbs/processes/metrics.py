@@ -60,7 +60,7 @@ async def metrics(
     engine = await call.engine()
     if not isinstance(engine, temporal.TemporalEngine):
         raise CallError("open tasks are asked of a Temporal server")
-    queues = [call.connection.task_queue, *(queue or [])]
+    queues = [call.server.task_queue, *(queue or [])]
     stop = stopped_by_signal()
     asking = temporal.OpenTasks(engine.client, queues, every_s=every)
     looking, ended = asyncio.create_task(asking.run()), asyncio.create_task(stop.wait())

@@ -233,7 +233,7 @@ async def worker(
         "max_task_queue_activities_per_second": rate,
         "drain": _drained(drain, effects),
     }
-    at = call.connection
+    at = call.server
     await temporal.run_worker(
         skills=skills,
         tools=found.tools,
@@ -288,7 +288,7 @@ def say_ready(call: Call, found: Parts, *, address: str, namespace: str) -> None
     tools = sorted(spec.name for tool in found.tools if (spec := tool_spec(tool)) is not None)
     typed = {id: skill.options.input for id, skill in found.skills.items() if skill.options.input is not None}
     inputs = {id: fields_of(kind) for id, kind in sorted(typed.items())}
-    queue = call.connection.task_queue
+    queue = call.server.task_queue
     if call.out.json:
         line = {"pid": os.getpid(), "address": address, "namespace": namespace, "task_queue": queue}
         call.out.value({**line, "skills": skills, "tools": tools, "inputs": inputs})

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowExecutionDescription
 
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY
 
-Place: TypeAlias = tuple[str, int | None]
+TextPlace: TypeAlias = tuple[str, int | None]
 """A model call's invocation id, and the number of a tool call in its answer; None means the answer's text."""
 
 
@@ -32,9 +32,9 @@ class ModelText:
         return self.offset + len(self.text)
 
 
-async def model_text_of(description: WorkflowExecutionDescription) -> dict[Place, ModelText]:
+async def model_text_of(description: WorkflowExecutionDescription) -> dict[TextPlace, ModelText]:
     """The streamed text of a task's running model calls."""
-    writing: dict[Place, ModelText] = {}
+    writing: dict[TextPlace, ModelText] = {}
     for call in description.raw_description.pending_activities:
         if call.activity_type.name in (LLM_ACTIVITY, CHAT_ACTIVITY):
             for said in await description.data_converter.decode(call.heartbeat_details.payloads):
@@ -42,11 +42,11 @@ async def model_text_of(description: WorkflowExecutionDescription) -> dict[Place
     return writing
 
 
-def _said(invocation_id: str, tail: Mapping[str, Any]) -> dict[Place, ModelText]:
+def _said(invocation_id: str, tail: Mapping[str, Any]) -> dict[TextPlace, ModelText]:
     """The contents of a heartbeat: the text, and each tool call's arguments."""
     attempt = int(tail["attempt"])
     text = ModelText(attempt=attempt, offset=int(tail["offset"]), text=str(tail["text"]))
-    calls: dict[Place, ModelText] = {
+    calls: dict[TextPlace, ModelText] = {
         (invocation_id, int(call["number"])): ModelText(
             attempt=attempt, offset=int(call.get("offset", 0)), text=str(call.get("args", "")), tool=str(call["tool"])
         )

@@ -29,7 +29,7 @@ from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
 from refold.temporal.client.journal import JournalReader, Newest
 from refold.temporal.client.watch.long_poll import LongPoll, Round
-from refold.temporal.client.watch.model_text import ModelText, Place, model_text_of
+from refold.temporal.client.watch.model_text import ModelText, TextPlace, model_text_of
 from refold.temporal.client.watch.reconnect import Reconnect, cut
 from refold.temporal.client.watch.tool_reports import reports_of
 
@@ -110,7 +110,7 @@ class Tail:
         self.newest: Newest | None = None
         self.error: Exception | None = None
         self.recent: deque[Entry] = deque(maxlen=RECENT)
-        self.writing: dict[Place, ModelText] = {}
+        self.writing: dict[TextPlace, ModelText] = {}
         self.reports: tuple[Progress, ...] = ()
         self._poll = LongPoll(connection.client, task_id, round)
         self._handle = connection.client.get_workflow_handle(task_id)
@@ -228,7 +228,7 @@ class Watcher:
         self.tail = tail
         self.after = after
         self.news = asyncio.Event()
-        self._read: dict[tuple[Place, int], int] = {}
+        self._read: dict[tuple[TextPlace, int], int] = {}
         self._heard: dict[str, tuple[int, int]] = {}
 
     async def follow(self, *, over_pauses: bool) -> AsyncGenerator[News]:

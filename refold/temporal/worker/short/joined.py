@@ -39,7 +39,7 @@ from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 
 from refold.core.lineage.ids import place
-from refold.effects.short.stretch import RUNS, STRETCH, Asked, NextWants, Record, error_of
+from refold.effects.short.stretch import RUNS, STRETCH, AskedEffect, NextWants, Record, error_of
 from refold.temporal.data.wire import LEDGER_ACTIVITY, STRETCH_END
 from refold.temporal.worker.activation.batches import ENDS, OWN, Activate
 
@@ -304,8 +304,8 @@ def _label(asked: ScheduleLocalActivity) -> str:
     return f"{place(asked.activity_id)} {asked.activity_type}"
 
 
-def _as_asked(asked: ScheduleLocalActivity) -> Asked:
-    return Asked(
+def _as_asked(asked: ScheduleLocalActivity) -> AskedEffect:
+    return AskedEffect(
         label=_label(asked),
         id=asked.activity_id,
         type=asked.activity_type,

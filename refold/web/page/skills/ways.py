@@ -41,7 +41,7 @@ Stretch = tuple[Snapshot, Sequence[Entry]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Entered:
     """A step or state that a task entered.
 
     Attributes:
@@ -63,7 +63,7 @@ class Way:
         ended: It has ended.
     """
 
-    places: tuple[Place, ...] = ()
+    places: tuple[Entered, ...] = ()
     begun: bool = False
     ended: bool = False
 
@@ -89,7 +89,7 @@ def followed(skill: Skill, stretches: Sequence[Stretch]) -> Way:
     Raises:
         SkillError: Today's code does otherwise than was recorded, or cannot read a state that was saved.
     """
-    places: list[Place] = []
+    places: list[Entered] = []
     changed: list[int] = []
     begun, last = False, 0
     snapshot: Snapshot | None = None
@@ -100,7 +100,7 @@ def followed(skill: Skill, stretches: Sequence[Stretch]) -> Way:
         if draft.seq <= last:
             return  # a recovered task folds what came before once more, within one event
         last = draft.seq
-        places.extend(Place(name=name, seq=draft.seq) for name in draft.entered)
+        places.extend(Entered(name=name, seq=draft.seq) for name in draft.entered)
         entry = recorded[draft.seq]
         done = (bool(draft.refused), tuple(draft.moves), _asked(draft.issued))
         if done != (bool(entry.refused), entry.moves, _asked(entry.commands)):
@@ -113,7 +113,7 @@ def followed(skill: Skill, stretches: Sequence[Stretch]) -> Way:
             last = base.seq
             if snapshot is None:
                 begun = base.state is None
-                places += [] if begun else [Place(name=skill.where(base.state), seq=base.seq)]
+                places += [] if begun else [Entered(name=skill.where(base.state), seq=base.seq)]
             snapshot = fold(skill, base, entries)
     finally:
         watcher.reset(token)

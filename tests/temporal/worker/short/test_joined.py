@@ -9,7 +9,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
-from refold.effects.short.stretch import RUNS, STRETCH, Asked, Record, Run
+from refold.effects.short.stretch import RUNS, STRETCH, AskedEffect, Record, Run
 from refold.temporal.data.wire import STRETCH_END
 from refold.temporal.worker.short.joined import LATE, LOST, Joined
 
@@ -61,7 +61,7 @@ class Worker:
         self.asked = command.schedule_local_activity
         self.run: Run = RUNS[Payload.FromString(self.asked.arguments[0].SerializeToString()).data.decode().strip('"')]
 
-    def begun(self) -> list[Asked]:
+    def begun(self) -> list[AskedEffect]:
         return list(self.run.take(None).asked)
 
     def ended(self, records: list[Record], *signals: str, length: int = 5) -> WorkflowActivationCompletion:
