@@ -220,7 +220,11 @@ class Session:
         else:
             assert server.command is not None
             program = StdioServerParameters(
-                command=server.command, args=list(server.args), env=dict(server.env), cwd=server.cwd
+                command=server.command,
+                args=list(server.args),
+                env=dict(server.env),
+                cwd=server.cwd,
+                encoding_error_handler="replace",  # else one byte that is no UTF-8 silences all calls of the session
             )
             reached = stdio_client(program)
         info = Implementation(name="refold", version="0")

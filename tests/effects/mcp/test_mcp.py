@@ -354,7 +354,8 @@ for line in sys.stdin:
             about = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {"tools": {}}}
             answer(asked["id"], result={"protocolVersion": "2025-06-18", **about})
         case "tools/list", _:
-            named = [{"name": name, "inputSchema": {"type": "object"}} for name in ("who", "stick", "dawdle", "late")]
+            names = ("who", "stick", "dawdle", "late", "mumble")
+            named = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
             answer(asked["id"], result={"tools": named})
         case _, "who":
             answer(asked["id"], result={"content": [{"type": "text", "text": str(os.getpid())}]})
@@ -362,6 +363,11 @@ for line in sys.stdin:
             time.sleep(60)
         case _, "dawdle":
             pass
+        case _, "mumble":
+            sys.stdout.reconfigure(encoding="latin-1")
+            content = [{"type": "text", "text": "café"}]
+            print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": {"content": content}}, ensure_ascii=False))
+            sys.stdout.flush()
         case _, "late":
             answer(asked["id"], error={"code": -32001, "message": "the till did not answer"})
         case "ping", _:
@@ -391,6 +397,20 @@ async def test_a_program_that_is_stuck_is_started_again(tool: str, said: str, re
             await shop(f"shop.{tool}")
         assert late.value.failure.type == "outcome_unknown"
         assert (await shop("shop.who") != before) is restarted
+    finally:
+        await shop.tools.close()
+
+
+async def test_bytes_that_are_no_text_end_no_session(shop: Shop) -> None:
+    """
+    A program that writes another encoding than UTF-8 is read as far as it can be: it is not waited for.
+    """
+    shop.tools = McpTools([McpServer(name="shop", command=sys.executable, args=("-c", STUCK), trusted=True)])
+    try:
+        before = await shop("shop.who")
+        async with asyncio.timeout(30):  # less than the server's limit, after which it would be restarted
+            assert await shop("shop.mumble") == "caf\N{REPLACEMENT CHARACTER}"
+        assert await shop("shop.who") == before
     finally:
         await shop.tools.close()
 
