@@ -17,6 +17,7 @@ _QUOTED = re.compile(r"(\berror\b[^:]*): .*", re.DOTALL)  # an error's message, 
 _SDK_LOGGERS = (
     *("temporalio.activity", "temporalio.workflow", "temporalio.worker._activity"),
     *("temporalio.worker._workflow", "temporalio.worker._workflow_instance"),
+    *("mcp.client.stdio", "mcp.client.streamable_http", "client"),  # of what an MCP server sent; `client` is a session
 )
 
 
@@ -48,7 +49,7 @@ def log_to_stderr(*, as_json: bool) -> None:
 def keep_texts_out() -> None:
     """Leave what people, models and tools wrote out of this process's log, from now on.
 
-    Ids, names, counts and kinds of failures stay. Of the SDK's lines the tracebacks go, whose messages quote it.
+    Ids, names, counts and kinds of failures stay. Of the SDKs' lines the tracebacks go, whose messages quote it.
     """
     texts_of_lines(kept=False)
     for name in _SDK_LOGGERS:
