@@ -151,6 +151,9 @@ async def run_worker(
     An effect that has not finished by then is left to other workers. One that runs in a thread is not waited for: its
     receipt tells them that it is under way, for as long as this process lives.
 
+    It takes these signals in place of the process's own handlers, in the main thread: a program that handles signals
+    itself, such as a web server, uses `make_worker` instead.
+
     Args:
         skills: Skills, their workflow classes, or modules that hold them.
         tools: Functions declared with `@tool`.
