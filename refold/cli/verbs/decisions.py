@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -18,7 +19,7 @@ from refold.cli.verb import Call, TaskId, TaskOrFile, add
 from refold.cli.waiting import Wait, newest, shown
 from refold.core.errors import InputRejected
 from refold.core.values import shortened
-from refold.engine import Decision, Engine, Listed, TaskFilter, TaskNotFound, TaskView, WaitView
+from refold.engine import Decision, Engine, EngineError, Listed, TaskFilter, TaskNotFound, TaskView, WaitView
 from refold.export.engine import ExportEngine
 from refold.words.as_json import json_value
 from refold.words.text import clean, indented
@@ -140,13 +141,21 @@ async def _decide(
     try:
         view = await engine.decide_together(task_id, decisions, approver=caller(approver), vouched_by=vouched_by)
     except InputRejected:
-        asks = await engine.look(task_id)
-        if not any(wait.gate_kind for wait in asks.waiting_for) and (answers := replies(asks, call.server.options)):
-            call.hint = f"it asks a question instead: {', '.join(f'`{line}`' for line in answers)}"
+        call.hint = await _asks_instead(call, engine, task_id) or call.hint
         raise
     if view.late:
         call.out.note("recorded, but too late: the task had failed already, and goes on as another one")
     return await shown(call, engine, view, wait=wait, after=before)
+
+
+async def _asks_instead(call: Call, engine: Engine, task_id: str) -> str:
+    """How to answer a task that asks questions and has no gate open; empty if it has one, or asks nothing."""
+    with suppress(EngineError):  # the refusal is told in any case
+        asks = await engine.look(task_id)
+        answers = [] if any(one.gate_kind for one in asks.waiting_for) else replies(asks, call.server.options)
+        if answers:
+            return f"it asks a question instead: {', '.join(f'`{line}`' for line in answers)}"
+    return ""
 
 
 async def resolve(

@@ -121,6 +121,10 @@ def checked_grace(seconds: float) -> float:
     return seconds
 
 
+_SERVED = {"workflows", "activities", "nexus_service_handlers"}
+"""Options by which a worker serves something of the program's own."""
+
+
 async def run_worker(
     skills: Sequence[Any],
     tools: Sequence[Callable[..., Any]] = (),
@@ -181,13 +185,16 @@ async def run_worker(
         options: Passed on to `temporalio.worker.Worker`.
 
     Raises:
-        DefinitionError: A skill, a tool, an MCP server or a setting is wrong.
+        DefinitionError: A skill, a tool, an MCP server or a setting is wrong, or there is nothing to serve.
         NotConnected: No server answers.
         StorageError: The storage for large values cannot be used.
     """
     log_to_stderr(as_json=log_json)
     servers = servers_in(mcp) if isinstance(mcp, Path) else mcp
     grace = grace_from_env() if grace_s is None else checked_grace(grace_s)
+    if not (skills or tools or servers or options.keys() & _SERVED):
+        problem = "it would serve nothing: give it skills or tools"
+        raise DefinitionError(task_queue, [problem], what="worker of task queue")
     check_place(health)
     measure(metrics)
     plugin = RefoldPlugin(

@@ -53,6 +53,14 @@ def test_a_grace_in_code_is_checked_too(given: float) -> None:
         checked_grace(given)
 
 
+async def test_a_worker_that_would_serve_nothing_is_refused() -> None:
+    """
+    Before a server is asked. A worker of an empty list waits for nothing.
+    """
+    with pytest.raises(DefinitionError, match=r"(?s)'refold'.*would serve nothing: give it skills or tools"):
+        await run_worker([], address="nowhere.invalid:7233")
+
+
 async def test_a_worker_of_a_deployment_names_its_code(client: Client) -> None:
     """
     Without a build id it would be no version of anything.
