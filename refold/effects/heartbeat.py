@@ -9,6 +9,7 @@ interpreter lock (a C extension) stops this thread too.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -45,6 +46,7 @@ class Heartbeater:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._beats: set[_Beat] = set()
+        self._wakes_at = math.inf  # when the thread wakes if nobody notifies it
         self._thread: threading.Thread | None = None
         self._stopped = True
 
@@ -82,7 +84,8 @@ class Heartbeater:
         )
         with self._changed:
             self._beats.add(beat)
-            self._changed.notify()
+            if beat.due < self._wakes_at:  # else the thread wakes in time: no effect is worth a change of threads
+                self._changed.notify()
         try:
             yield
         finally:
@@ -97,7 +100,8 @@ class Heartbeater:
                 now = time.monotonic()
                 due = [beat for beat in self._beats if beat.due <= now]
                 if not due:
-                    self._changed.wait(min((beat.due - now for beat in self._beats), default=None))
+                    self._wakes_at = min((beat.due for beat in self._beats), default=math.inf)
+                    self._changed.wait(None if self._wakes_at == math.inf else self._wakes_at - now)
                     continue
                 for beat in due:
                     beat.due = now + beat.every_s

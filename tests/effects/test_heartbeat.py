@@ -53,6 +53,20 @@ async def test_a_busy_loop_is_passed_over() -> None:
         assert forced.wait(60), "the loop is held up right here"
 
 
+async def test_a_sooner_heartbeat_is_not_late() -> None:
+    """
+    The thread that waits for an hour is woken for a heartbeat that is due before.
+    """
+    hour, asked = BEATS_PER_TIMEOUT * 3600.0, asyncio.Event()
+    with Heartbeater() as heart, heart.beating(hour, lambda: None, lambda: None):
+        with heart.beating(0.04, asked.set, lambda: None):
+            await asked.wait()
+        again = asyncio.Event()
+        with heart.beating(0.04, again.set, lambda: None):
+            async with asyncio.timeout(60):
+                await again.wait()
+
+
 async def test_nothing_is_sent_for_what_is_over() -> None:
     """
     Once the block is left, neither the loop nor the thread sends anything.
