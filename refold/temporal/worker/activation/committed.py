@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
+from temporalio.converter import StorageDriverStoreContext
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from refold.effects.asking import ASK_AGAIN
@@ -104,6 +105,9 @@ DIRECT = "legacy_query"
 """Core's id of a query that came by itself; a query with another id came with a workflow task."""
 
 
+_NOBODY = StorageDriverStoreContext(target=None)
+
+
 class Committed:
     """An instance of the SDK's that answers no query ahead of a workflow task, and takes events in batches.
 
@@ -165,6 +169,13 @@ class Committed:
             return False
         self._unsure = True
         return more and not new
+
+    def get_serialization_context(self, command_info: object) -> None:
+        """None: the SDK asks several times for each value, and refold's converter uses no context."""
+
+    def get_external_store_context(self, command_info: object) -> StorageDriverStoreContext:
+        """Nobody, as for `get_serialization_context`: a stored value's key is its hash."""
+        return _NOBODY
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)  # whatever else the SDK asks of an instance, in whichever release

@@ -2,7 +2,7 @@
 
 1. Each time a value is encoded or decoded, the SDK asks the workflow for a serialization context: the activity or child
    that the value belongs to. In the sandbox each such call compiles and runs code, a fifth of a worker's time for a
-   step. refold's converter uses no context, so the call returns None at once.
+   step. `Committed` answers at once.
 2. The SDK imports a workflow's module again for each task, so that tasks share no state. That is most of a waiting
    task's memory and of a short task's time. If a skill's modules are immutable (see `immutable`), all its tasks in one
    worker share one copy. The copy is imported inside the sandbox, so the sandbox's restrictions still apply.
@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from temporalio.converter import StorageDriverStoreContext
 from temporalio.worker import (
     WorkflowInstance,
     WorkflowInstanceDetails,
@@ -52,8 +51,6 @@ PASSED_THROUGH = (
     "structlog",
 )
 """Modules that skills share with the process: pure ones, and ones that workflow code imports but never calls."""
-
-_NOBODY = StorageDriverStoreContext(target=None)
 
 
 def forbidden(error: RestrictedWorkflowAccessError) -> str:
@@ -125,12 +122,4 @@ class Sandbox(SandboxedWorkflowRunner):
             inner = super().create_instance(tolerant(det))
         else:
             inner = SharingModules(tolerant(det), self.runner_class, self.restrictions, self.shared)
-        return cast(WorkflowInstance, _WithoutContexts(inner, det, self.reader))
-
-
-class _WithoutContexts(Committed):
-    def get_serialization_context(self, command_info: object) -> None:
-        return None
-
-    def get_external_store_context(self, command_info: object) -> StorageDriverStoreContext:
-        return _NOBODY
+        return cast(WorkflowInstance, Committed(inner, det, self.reader))
