@@ -73,7 +73,7 @@ async def spender(source: Journals, task_id: str, *, skill: str = "", owner: str
     """A task and its calls.
 
     Raises:
-        EngineError: Its journal cannot be read.
+        EngineError, InputRejected: Its journal cannot be read.
     """
     entries = [entry async for entry in source.journal(task_id)]
     calls = tuple(model_calls(task_id, entries))

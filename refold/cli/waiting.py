@@ -112,12 +112,15 @@ PARTS_ASKED = 10
 
 
 async def why_waits(engine: Engine, view: TaskView) -> str:
-    """Why nothing comes from a task: its own reason, else that of the nearest part that has one; empty if none has."""
+    """Why nothing comes from a task: its own reason, else that of the nearest part that has one; empty if none has.
+
+    Of the parts below it, `PARTS_ASKED` are asked.
+    """
     if view.note:
         return view.note
     parts = [("", id) for id in _parts_at_work(view)]
-    for said, id in islice(parts, PARTS_ASKED):  # what a part waits for comes after all parts that are as near as it
-        so_far = f"{said}its part {id} waits: "
+    for path, id in islice(parts, PARTS_ASKED):  # what a part waits for comes after all parts that are as near as it
+        so_far = f"{path}its part {id} waits: "
         with contextlib.suppress(EngineError):  # a part that has not begun is not there
             part = await engine.look(id)
             if part.note:

@@ -204,11 +204,10 @@ def unsavable(kind: Any) -> str:
             f"cannot be saved as data: pydantic does not know {named}, or a type in it{why}; use a BaseModel, a "
             "dataclass, or plain types"
         )
-    if not (no_data := _no_data(schema)):
-        return ""
-    holders = [name for name, field in _all_fields(schema, written=True) if _no_data(field)]
-    where = f"; it is the field {holders[-1]!r}" if holders else ""  # the innermost one comes last
-    return f"cannot be saved as data: it may hold {no_data}{where}"
+    held = [("it", _no_data(schema))]
+    held += [(f"its field {name!r}", _no_data(field)) for name, field in _all_fields(schema, written=True)]
+    # The last field that holds such a thing is the innermost.
+    return next((f"cannot be saved as data: {at} may hold {found}" for at, found in reversed(held) if found), "")
 
 
 def _no_data(schema: Any) -> str:

@@ -149,11 +149,11 @@ async def _decide(
 
 
 async def _asks_instead(call: Call, engine: Engine, task_id: str) -> str:
-    """How to answer a task that asks questions and has no gate open; empty if it has one, or asks nothing."""
+    """How to answer a task that only asks questions; empty if it has a gate open, asks nothing, or can take nothing."""
     with suppress(EngineError):  # the refusal is told in any case
         asks = await engine.look(task_id)
-        answers = [] if any(one.gate_kind for one in asks.waiting_for) else replies(asks, call.server.options)
-        if answers:
+        only_asks = not (asks.differs or any(one.gate_kind for one in asks.waiting_for))
+        if only_asks and (answers := replies(asks, call.server.options)):
             return f"it asks a question instead: {', '.join(f'`{line}`' for line in answers)}"
     return ""
 

@@ -305,7 +305,7 @@ def _places(error: BaseException) -> tuple[str, str]:
     """
     walked = [(str(frame.f_globals.get("__name__")), frame.f_code, at) for frame, at in walk_tb(error.__traceback__)]
     frames = [(module, code, at) for module, code, at in walked if not module.startswith("refold.core.")]
-    if not frames and error.__cause__:  # a coroutine that raises StopIteration: Python raises another in its place
+    if not frames and isinstance(error.__cause__, StopIteration):  # Python raised this one in its place
         return _places(error.__cause__)
     own = [(module, code, at) for module, code, at in frames if not _LIBRARY.search(code.co_filename)]
     module, code, line = (own or frames or walked)[-1]

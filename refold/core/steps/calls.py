@@ -139,7 +139,7 @@ def no_call(who: str, awaited: object, *, of_asyncio: bool = False) -> SkillErro
     """The error for a coroutine that awaited something other than calls of its context."""
     of_asyncio = of_asyncio or hasattr(awaited, "_asyncio_future_blocking")
     what = "something of asyncio" if of_asyncio else brief(awaited, 100)
-    return SkillError(f"{who} awaited {what}; it awaits calls of ctx only, such as `ctx.gather(...)`, `ctx.sleep(...)`")
+    return SkillError(f"{who} awaited {what}; await calls of ctx only, such as `ctx.gather(...)` and `ctx.sleep(...)`")
 
 
 def decode_as(kind: Any, value: JsonValue, id: str, invocation_id: str) -> Any:

@@ -139,7 +139,7 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
 
 
 def slow(queue: str, pinned: str, polls: Polls) -> str:
-    """What is said where a worker that is given the task polls its queue, and nothing came in time; as `not_served`."""
+    """The message for a task that did not answer, though a worker polls that may take it; arguments as `not_served`."""
     ago_s = polls.ago_s(_served(pinned, polls))
     return (
         f"no answer came in time. A worker polled task queue {queue!r} {ago_s:.0f} s ago: it is busy, reads a long "

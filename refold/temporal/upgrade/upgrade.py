@@ -241,7 +241,7 @@ class _Mover:
         way_out = f"stop those workers and run the same command again: {target} then takes it"
         if target.deployment:  # other tasks are pinned to those workers
             current = set_current(target.deployment, target.build)
-            way_out = f"once {target} is the current version (`{current}`), the same command moves it"
+            way_out = f"once {target} is current (`{current}`) and no version ramps, the same command moves it"
         return _cannot(
             after, target, Misfit(f"sealed, and a worker of {' and '.join(sorted(builds))} took its new run", way_out)
         )

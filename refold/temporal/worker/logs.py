@@ -17,8 +17,10 @@ _QUOTED = re.compile(r"(\berror\b[^:]*): .*", re.DOTALL)  # an error's message, 
 _SDK_LOGGERS = (
     *("temporalio.activity", "temporalio.workflow", "temporalio.worker._activity"),
     *("temporalio.worker._workflow", "temporalio.worker._workflow_instance"),
-    *("mcp.client.stdio", "mcp.client.streamable_http", "client"),  # of what an MCP server sent; `client` is a session
 )
+
+_MCP_LOGGERS = ("mcp.client.stdio", "mcp.client.streamable_http", "mcp.shared.jsonrpc_dispatcher", "client")
+"""Loggers of the MCP SDK whose lines repeat what a server sent; its sessions log as `client`."""
 
 
 def log_to_stderr(*, as_json: bool) -> None:
@@ -54,6 +56,8 @@ def keep_texts_out() -> None:
     texts_of_lines(kept=False)
     for name in _SDK_LOGGERS:
         logging.getLogger(name).addFilter(_without_error)  # added once, however often it is asked for
+    for name in _MCP_LOGGERS:
+        logging.getLogger(name).addFilter(_without_quotes)
 
 
 def _without_error(record: logging.LogRecord) -> bool:
@@ -62,7 +66,14 @@ def _without_error(record: logging.LogRecord) -> bool:
     return True
 
 
-def say_shortly() -> None:
+def _without_quotes(record: logging.LogRecord) -> bool:
+    if "mcp" in record.pathname:  # a module of the program's own may log as `client`, too
+        record.exc_info = record.exc_text = None
+        record.msg, record.args = str(record.msg).partition(": ")[0], ()
+    return True
+
+
+def plan_in_one_line() -> None:
     """Write one line, without a traceback, for a workflow task that is left to another worker or waits for storage."""
     logging.getLogger("temporalio.worker._workflow_instance").addFilter(_in_one_line)
 

@@ -121,8 +121,8 @@ def checked_grace(seconds: float) -> float:
     return seconds
 
 
-_SERVED = {"workflows", "activities", "nexus_service_handlers"}
-"""Options by which a worker serves something of the program's own."""
+_SERVED = {"workflows", "activities", "nexus_service_handlers", "plugins"}
+"""Options by which a worker may serve something of the program's own."""
 
 
 async def run_worker(

@@ -184,7 +184,7 @@ class Unread:
 
 async def test_a_task_whose_journal_no_worker_can_read_is_shown_without_its_cost(costs: Shell) -> None:
     """
-    All else that is known of it is shown, with the reason.
+    The worker fails the question, and not the task.
     """
     assert await cost_of(Unread(), await costs.engine.look("a1")) is None
 

@@ -134,7 +134,7 @@ async def sends_what_is_no_data(ctx: Ctx) -> Transition:
         (forgets_to_await, "step 'begin' made the call 'draft' and never awaited it; write `await ctx...`"),
         (forgets_to_await_all, "step 'begin' made the call 'one' and never awaited it; write `await ctx...`"),
         (says_what_it_never_awaited, "a message must be text or Content, not <the call 'draft', not awaited> (Call); "),
-        (yields_to_the_loop, "step 'begin' awaited None; it awaits calls of ctx only, such as `ctx.gather(...)`"),
+        (yields_to_the_loop, "step 'begin' awaited None; await calls of ctx only, such as `ctx.gather(...)`"),
         (awaits_a_transition, "a transition is returned, not awaited: write `return ctx.goto(...)`, without `await`"),
         (gathers_a_coroutine, "gather takes calls of ctx, not <coroutine object returns_nothing"),
         (
@@ -185,7 +185,7 @@ def test_a_step_that_uses_asyncio_is_told_so(function: Any, running: bool) -> No
 
     said = asyncio.run(within()) if running else reason_of(function)
 
-    assert said.startswith("step 'begin' awaited something of asyncio; it awaits calls of ctx only, such as `ctx")
+    assert said.startswith("step 'begin' awaited something of asyncio; await calls of ctx only, such as `ctx")
 
 
 def test_a_loop_of_gotos_is_stopped() -> None:

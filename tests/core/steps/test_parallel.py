@@ -173,7 +173,7 @@ async def _no_limit(ctx: Ctx) -> Transition:
 @pytest.mark.parametrize(
     ("begin", "said"),
     [
-        pytest.param(_asyncio_like, "awaited 'a future'; it awaits calls of ctx only", id="foreign"),
+        pytest.param(_asyncio_like, "awaited 'a future'; await calls of ctx only", id="foreign"),
         pytest.param(_no_coroutine, "give calls of ctx to gather", id="a call"),
         pytest.param(_no_limit, "limit=0 would let nothing go on", id="limit"),
     ],

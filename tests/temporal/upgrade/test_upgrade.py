@@ -190,7 +190,7 @@ async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
     assert all(f"`{SHOP_B2}`" in one.why for one in too_early.values())
     for one in ramping.values():
         assert (one.outcome, one.why) == (Outcome.CANNOT, "sealed, and a worker of b1 took its new run")
-        assert one.way_out == f"once shop:b2 is the current version (`{SHOP_B2}`), the same command moves it"
+        assert one.way_out == f"once shop:b2 is current (`{SHOP_B2}`) and no version ramps, the same command moves it"
     assert [first[id].outcome for id in (*fit, *unfit)] == [*[Outcome.MOVED] * 2, *[Outcome.CANNOT] * 3]
     assert "nobody knows what this order means now" in first[unfit[0]].why
     assert "step 'begin' asked for tool:pay" in first[unfit[1]].why

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 
 import pytest
+
+from refold.temporal.data.inputs import AnotherRelease
+from refold.temporal.worker.logs import plan_in_one_line
+from refold.temporal.worker.registry import LeftToOthers
+from refold.temporal.worker.task.absences import InputAbsent
 
 CHANGE = """
 import contextlib, sys
@@ -59,8 +65,13 @@ except ValueError as error:
     logger.warning("Completing activity as failed ({'activity_id': 'a'})", exc_info=True)
     logger.warning(f"Completing as failure during heartbeat with error of type ValueError: {error}")
     logger.exception(f"Exception handling failed, original error: {error}")
-    for name in ("mcp.client.stdio", "mcp.client.streamable_http", "client"):
-        logging.getLogger(name).exception("Failed to parse message from server")
+from mcp.client import session, stdio, streamable_http
+from mcp.shared import jsonrpc_dispatcher
+stdio._parse_line("xanthoma")
+for module in (session, streamable_http, jsonrpc_dispatcher):
+    said = "dropping tool %r: invalid x-mcp-header (%s)", ("pay", "xanthoma"), None
+    module.logger.handle(module.logger.makeRecord(module.logger.name, logging.WARNING, module.__file__, 1, *said))
+logging.getLogger("client").warning("the program's own: %s", "kept")
 """
 
 
@@ -86,7 +97,9 @@ def test_where_texts_are_encrypted_the_log_has_none() -> None:
         "Completing activity as failed ({'activity_id': 'a'})",
         "Completing as failure during heartbeat with error of type ValueError",
         "Exception handling failed, original error",
-        *["Failed to parse message from server"] * 3,
+        "Failed to parse JSONRPC message from server",
+        *["dropping tool %r"] * 3,
+        "the program's own: kept",
     ]
 
 
@@ -120,3 +133,17 @@ def test_a_log_of_the_applications_own_has_no_texts_either(order: tuple[str, ...
 
     refused = json.loads(done.stderr.splitlines()[-1])
     assert refused == {"event": "event_refused", "task_id": "t", "reason": "(encrypted)", "by": "(encrypted)"}
+
+
+@pytest.mark.parametrize("error", [LeftToOthers("why"), AnotherRelease("why"), InputAbsent("why"), KeyError("why")])
+def test_what_is_left_to_others_takes_one_line(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """
+    Only what fails a workflow task on purpose: a bug keeps its traceback.
+    """
+    plan_in_one_line()
+
+    logging.getLogger("temporalio.worker._workflow_instance").warning("Failed activation", exc_info=error)
+
+    said, bug = caplog.records[0], isinstance(error, KeyError)
+    assert said.getMessage() == ("Failed activation" if bug else "Failed activation: why")
+    assert (said.exc_info is not None) is bug

@@ -22,9 +22,10 @@ Core reports only the first failed attempt. It would complete a later attempt wi
 history would say that the workflow took the event and did nothing, and the code that fits could never be run on it
 again.
 
-Where the SDK has interrupted an activation that took too long, whatever comes next is refused. A workflow that was
-loaded for a query stays in core, and the next query would find it half loaded: it would answer with commands beside,
-which core takes for malformed, and then no query and no workflow task of the run would end on this worker any more.
+Where the SDK has given an activation up, since it took too long, whatever comes next is refused. A workflow that was
+loaded for a query stays in core, and the next query would find it half loaded, or not at all: it would answer with
+commands beside, which core takes for malformed, and then no query and no workflow task of the run would end on this
+worker any more.
 
 The only module of the worker that uses the messages between the SDK and its core.
 """
@@ -131,7 +132,7 @@ class Committed:
         self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
         self._unsure = False  # whether what came last may be ahead of its workflow task
         self._failed = ""  # why it failed to take what came
-        self._interrupted = False  # in an activation, which it has not taken to the end
+        self._given_up = False  # by the SDK: core does not know what it asked for
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """See the SDK."""
@@ -139,21 +140,17 @@ class Committed:
             return self._inner.activate(act)
         queries = [job.query_workflow.query_id for job in act.jobs if job.HasField("query_workflow")]
         evicted = any(job.HasField("remove_from_cache") for job in act.jobs)
-        if self._interrupted and not evicted:
-            refused = ASK_AGAIN
-        else:
-            refused = ASK_AGAIN if self._is_ahead(act, queries) else self._failed if queries else ""
+        stale = (self._given_up and not evicted) or self._is_ahead(act, queries)
+        refused = ASK_AGAIN if stale else self._failed if queries else ""
         if refused:
             failed = workflow_completion.WorkflowActivationCompletion(run_id=act.run_id)
             failed.failed.failure.message = refused
             return failed
-        self._interrupted = True
         with _collecting_no_garbage():
             if self._recorder is None or evicted:
                 completion = self._activate(act)
             else:
                 completion = self._recorder.activate(act, asked=bool(queries))
-        self._interrupted = False
         if not queries:
             self._failed = completion.failed.failure.message if completion.HasField("failed") else ""
         return completion
@@ -169,6 +166,11 @@ class Committed:
             return False
         self._unsure = True
         return more and not new
+
+    def get_thread_id(self) -> int | None:
+        """See the SDK. It asks only as it gives an activation up, which may not have begun yet, or end just now."""
+        self._given_up = True
+        return self._inner.get_thread_id()
 
     def get_serialization_context(self, command_info: object) -> None:
         """None: the SDK asks several times for each value, and refold's converter uses no context."""
