@@ -211,7 +211,8 @@ class Site:
         if trial.place in PEOPLE:
             await self.push_until_taken(trial)
         elif (await self.engine.look(trial.id)).lifecycle is TaskState.BLOCKED:
-            await self.engine.resolve(trial.id, retry=True)
+            with suppress(InputRejected):  # it was just retried by itself: its tool is back
+                await self.engine.resolve(trial.id, retry=True)
 
     async def try_to_finish(self, trial: Trial) -> None:
         """Bring it to its end, if it goes on."""
