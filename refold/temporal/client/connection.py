@@ -249,6 +249,13 @@ async def connected(
             f"no Temporal server answers at {target}: {_cause(error)}. {no_port}Start one with `refold dev`, or name "
             "another with --address or TEMPORAL_ADDRESS"
         ) from None
+    except AssertionError as error:
+        if "across forks" not in str(error):
+            raise
+        raise NotConnected(
+            "this process was forked from one that had connected, whose connection a fork cannot have: connect in the "
+            "child processes alone, or start them with `multiprocessing.get_context('spawn')`"
+        ) from None
     except ValueError as error:
         if "target URL" not in str(error):  # a certificate without its key, for example
             raise NotConnected(f"Temporal's settings cannot be used: {error}") from None

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import structlog
 
+from refold.core.values import shortened
 from refold.seen.logs import texts_of_lines
 
 _QUOTED = re.compile(r"(\berror\b[^:]*): .*", re.DOTALL)  # an error's message, in a line of the SDK
@@ -19,7 +20,8 @@ _SDK_LOGGERS = (
     *("temporalio.worker._workflow", "temporalio.worker._workflow_instance"),
 )
 
-_MCP_LOGGERS = ("mcp.client.stdio", "mcp.client.streamable_http", "mcp.shared.jsonrpc_dispatcher", "client")
+_MCP_STDIO = "mcp.client.stdio"
+_MCP_LOGGERS = (_MCP_STDIO, "mcp.client.streamable_http", "mcp.shared.jsonrpc_dispatcher", "client")
 """Loggers of the MCP SDK whose lines repeat what a server sent; its sessions log as `client`."""
 
 
@@ -73,9 +75,13 @@ def _without_quotes(record: logging.LogRecord) -> bool:
     return True
 
 
-def plan_in_one_line() -> None:
-    """Write one line, without a traceback, for a workflow task that is left to another worker or waits for storage."""
-    logging.getLogger("temporalio.worker._workflow_instance").addFilter(_in_one_line)
+def keep_short() -> None:
+    """Write one line, without a traceback, for a workflow task that is left to another worker or waits for storage.
+
+    Also for what an MCP server writes to its stdout that is no message, such as a log of its own.
+    """
+    for name in ("temporalio.worker._workflow_instance", _MCP_STDIO):
+        logging.getLogger(name).addFilter(_in_one_line)
 
 
 _AS_PLANNED = ("LeftToOthers", "AnotherRelease", "InputAbsent")
@@ -84,8 +90,9 @@ _AS_PLANNED = ("LeftToOthers", "AnotherRelease", "InputAbsent")
 
 def _in_one_line(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
-    if type(error).__name__ in _AS_PLANNED:
-        record.msg, record.exc_info = f"{record.msg}: {error}", None
+    if error is not None and (record.name == _MCP_STDIO or type(error).__name__ in _AS_PLANNED):
+        why = shortened(" ".join(str(error).split()), 1000)
+        record.msg, record.args, record.exc_info = f"{record.getMessage()}: {why}", (), None
     return True
 
 

@@ -53,7 +53,7 @@ from refold.temporal.seen.runtime import begin_at_zero, follow
 from refold.temporal.worker import profile
 from refold.temporal.worker.activation.committed import Unsandboxed, missing
 from refold.temporal.worker.build import build_of_process
-from refold.temporal.worker.logs import keep_texts_out, plan_in_one_line
+from refold.temporal.worker.logs import keep_short, keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
@@ -223,7 +223,7 @@ class RefoldPlugin(SimplePlugin):
         self.refuse_unfit(config.get("workflow_runner"))
         follow(config["client"])
         begin_at_zero(self.skill_ids)
-        plan_in_one_line()
+        keep_short()
         if self._effects is not None:
             codec = codec_in(config["client"].data_converter)
             self._effects.seal = self._seal = None if codec is None else CodecSeal(codec)

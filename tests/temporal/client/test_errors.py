@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -74,6 +76,35 @@ async def test_a_certificate_without_its_key_is_a_setting_that_cannot_be_used(
 
     with pytest.raises(NotConnected, match="settings cannot be used: Must have both client cert and private key"):
         await connect()
+
+
+FORKED = """
+import asyncio, os
+from refold.engine import NotConnected
+from refold.temporal import connect
+
+async def refused():
+    try:
+        await connect(address="127.0.0.1:1")
+    except NotConnected as error:
+        return str(error)
+
+asyncio.run(refused())
+if (child := os.fork()) == 0:
+    print(asyncio.run(refused()), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_fork_of_a_process_that_had_connected_is_told_to_connect_in_the_children_alone() -> None:
+    """
+    The SDK's runtime does not survive a fork, as web servers make of a program that they have loaded.
+    """
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("this process was forked from one that had connected")
+    assert "spawn" in done.stdout
 
 
 def test_a_crowd_before_a_task_is_told_to_try_again() -> None:

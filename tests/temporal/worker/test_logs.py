@@ -8,9 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from mcp.client import stdio
 
 from refold.temporal.data.inputs import AnotherRelease
-from refold.temporal.worker.logs import plan_in_one_line
+from refold.temporal.worker.logs import keep_short
 from refold.temporal.worker.registry import LeftToOthers
 from refold.temporal.worker.task.absences import InputAbsent
 
@@ -136,14 +137,20 @@ def test_a_log_of_the_applications_own_has_no_texts_either(order: tuple[str, ...
 
 
 @pytest.mark.parametrize("error", [LeftToOthers("why"), AnotherRelease("why"), InputAbsent("why"), KeyError("why")])
-def test_what_is_left_to_others_takes_one_line(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_no_bug_takes_one_line(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     """
-    Only what fails a workflow task on purpose: a bug keeps its traceback.
+    Only what fails a workflow task on purpose, and what an MCP server says aside: a bug keeps its traceback.
     """
-    plan_in_one_line()
+    keep_short()
 
     logging.getLogger("temporalio.worker._workflow_instance").warning("Failed activation", exc_info=error)
 
+    stdio._parse_line("50% done, as its log says")
     said, bug = caplog.records[0], isinstance(error, KeyError)
     assert said.getMessage() == ("Failed activation" if bug else "Failed activation: why")
     assert (said.exc_info is not None) is bug
+    told = caplog.records[1].getMessage()
+    assert "Failed to parse JSONRPC message from server: " in told
+    assert "50% done, as its log says" in told
+    assert "\n" not in told + (caplog.records[1].exc_text or "")
+    assert caplog.records[1].exc_info is None
