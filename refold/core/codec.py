@@ -204,10 +204,13 @@ def unsavable(kind: Any) -> str:
             f"cannot be saved as data: pydantic does not know {named}, or a type in it{why}; use a BaseModel, a "
             "dataclass, or plain types"
         )
-    held = [("it", _no_data(schema))]
-    held += [(f"its field {name!r}", _no_data(field)) for name, field in _all_fields(schema, written=True)]
-    # The last field that holds such a thing is the innermost.
-    return next((f"cannot be saved as data: {at} may hold {found}" for at, found in reversed(held) if found), "")
+    if not (found := _no_data(schema)):
+        return ""
+    at = "it"
+    for name, field in _all_fields(schema, written=True):
+        if held := _no_data(field):  # the innermost field comes last
+            at, found = f"its field {name!r}", held
+    return f"cannot be saved as data: {at} may hold {found}"
 
 
 def _no_data(schema: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -69,7 +70,7 @@ def _without_error(record: logging.LogRecord) -> bool:
 
 
 def _without_quotes(record: logging.LogRecord) -> bool:
-    if "mcp" in record.pathname:  # a module of the program's own may log as `client`, too
+    if f"{os.sep}mcp{os.sep}" in record.pathname:  # a module of the program's own may log as `client`, too
         record.exc_info = record.exc_text = None
         record.msg, record.args = str(record.msg).partition(": ")[0], ()
     return True
