@@ -137,10 +137,14 @@ def test_a_log_of_the_applications_own_has_no_texts_either(order: tuple[str, ...
 
 
 @pytest.mark.parametrize("error", [LeftToOthers("why"), AnotherRelease("why"), InputAbsent("why"), KeyError("why")])
-def test_what_is_no_bug_takes_one_line(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_no_bug_takes_one_line(
+    error: Exception, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     Only what fails a workflow task on purpose, and what an MCP server says aside: a bug keeps its traceback.
     """
+    for name in ("temporalio.worker._workflow_instance", "mcp.client.stdio"):
+        monkeypatch.setattr(logging.getLogger(name), "filters", [])  # an encrypting worker's stay for the process
     keep_short()
 
     logging.getLogger("temporalio.worker._workflow_instance").warning("Failed activation", exc_info=error)
