@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -97,13 +98,21 @@ def _in_one_line(record: logging.LogRecord) -> bool:
     return True
 
 
+_quieting = threading.Lock()
+_before: list[int] = []  # the level that the log goes back to, once for each replay that goes on
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what the SDK logs of each mismatch of a replay, with a stack trace."""
+    """Without what the SDK logs of each mismatch of a replay, with a stack trace. Several may overlap."""
     logger = logging.getLogger("temporalio")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    with _quieting:
+        _before.append(_before[0] if _before else logger.level)
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        with _quieting:
+            level = _before.pop()
+            if not _before:
+                logger.setLevel(level)

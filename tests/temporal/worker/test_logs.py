@@ -11,7 +11,7 @@ import pytest
 from mcp.client import stdio
 
 from refold.temporal.data.inputs import AnotherRelease
-from refold.temporal.worker.logs import keep_short
+from refold.temporal.worker.logs import keep_short, quiet
 from refold.temporal.worker.registry import LeftToOthers
 from refold.temporal.worker.task.absences import InputAbsent
 
@@ -158,3 +158,18 @@ def test_what_is_no_bug_takes_one_line(
     assert "50% done, as its log says" in told
     assert "\n" not in told + (caplog.records[1].exc_text or "")
     assert caplog.records[1].exc_info is None
+
+
+def test_replays_that_overlap_leave_the_log_as_it_was() -> None:
+    """
+    Whichever ends first, the other one stays quiet, and then the log speaks again.
+    """
+    log, replays = logging.getLogger("temporalio.worker"), (quiet(), quiet())
+    for replay in replays:
+        replay.__enter__()
+
+    replays[0].__exit__(None, None, None)
+    assert not log.isEnabledFor(logging.ERROR)
+
+    replays[1].__exit__(None, None, None)
+    assert log.isEnabledFor(logging.WARNING)
