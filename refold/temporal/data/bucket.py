@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +25,8 @@ class Objects(Protocol):
     async def object_written_at(self, *, bucket: str, key: str) -> float | None:
         """When it was written last, in seconds since 1970; None if there is no such object."""
 
-    async def get_object(self, *, bucket: str, key: str) -> bytes: ...
+    async def get_object(self, *, bucket: str, key: str) -> bytes | None:
+        """What was put; None if there is no such object. A bucket that is gone is an error, where one can tell."""
 
 
 RENEWED_S = 86400.0
@@ -70,16 +71,16 @@ class Bucket:
             if written_at is not None and time.time() - written_at < RENEWED_S:
                 # One of another length or head is damaged, or encrypted otherwise, as in a folder.
                 found = await client.get_object(**at)
-                if len(found) == len(data) and found.startswith(head_of(data)):
+                if found is not None and len(found) == len(data) and found.startswith(head_of(data)):
                     return
             await client.put_object(**at, data=data)
 
     async def get(self, key: str) -> bytes:
-        at = {"bucket": self.name, "key": self._object(key)}
         async with self._client() as client:
-            if await client.object_written_at(**at) is None:
-                raise ValueMissing(key, self.place)
-            return await client.get_object(**at)
+            found = await client.get_object(bucket=self.name, key=self._object(key))
+        if found is None:
+            raise ValueMissing(key, self.place)
+        return found
 
     async def used(self, key: str, *, since: float) -> bool:
         return False
@@ -113,7 +114,7 @@ async def s3() -> AsyncIterator[Objects]:
     driver = importlib.import_module("temporalio.contrib.aws.s3driver.aioboto3")
     session = importlib.import_module("aioboto3").Session()
     async with session.client("s3") as client:
-        yield _S3Objects(client, driver.new_aioboto3_client(client))
+        yield S3Objects(client, driver.new_aioboto3_client(client))
 
 
 @asynccontextmanager
@@ -124,7 +125,7 @@ async def gcs() -> AsyncIterator[Objects]:
 
 
 @dataclass(frozen=True, slots=True)
-class _S3Objects:
+class S3Objects:
     """The SDK's client for S3, and aioboto3's, which knows when an object was written."""
 
     client: Any
@@ -143,8 +144,11 @@ class _S3Objects:
         written_at: float = found["LastModified"].timestamp()
         return written_at
 
-    async def get_object(self, *, bucket: str, key: str) -> bytes:
-        return await self.driver.get_object(bucket=bucket, key=key)
+    async def get_object(self, *, bucket: str, key: str) -> bytes | None:
+        try:
+            return await self.driver.get_object(bucket=bucket, key=key)
+        except self.client.exceptions.NoSuchKey:  # and not `NoSuchBucket`, as while its disk is not mounted
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +163,19 @@ class _GcsObjects:
         )
 
     async def object_written_at(self, *, bucket: str, key: str) -> float | None:
-        try:
-            found = await self.storage.download_metadata(bucket, key)
-        except Exception as error:
-            if getattr(error, "status", None) == 404:  # aiohttp's `ClientResponseError`
-                return None
-            raise
-        return datetime.fromisoformat(found["timeCreated"]).timestamp()
+        found = await _unless_missing(self.storage.download_metadata(bucket, key))
+        return None if found is None else datetime.fromisoformat(found["timeCreated"]).timestamp()
 
-    async def get_object(self, *, bucket: str, key: str) -> bytes:
-        found: bytes = await self.storage.download(bucket, key)
+    async def get_object(self, *, bucket: str, key: str) -> bytes | None:
+        found: bytes | None = await _unless_missing(self.storage.download(bucket, key))
         return found
+
+
+async def _unless_missing(answer: Awaitable[Any]) -> Any:
+    """An answer of Google's storage; None if there is no such object."""
+    try:
+        return await answer
+    except Exception as error:
+        if getattr(error, "status", None) == 404:  # aiohttp's `ClientResponseError`
+            return None
+        raise

@@ -8,12 +8,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext, StorageDriverStoreContext
 
-from refold.temporal.data.bucket import RENEWED_S, Bucket, Objects
+from refold.temporal.data.bucket import RENEWED_S, Bucket, Objects, S3Objects
 from refold.temporal.data.payloads import Stored, data_converter
 from refold.temporal.data.storage import Folder, Off, StorageUnusable, ValueCorrupt, ValueDriver, ValueMissing, key_of
 from refold.temporal.data.storage_setting import storage_from_env
@@ -63,8 +64,8 @@ class Shelf:
     async def object_written_at(self, *, bucket: str, key: str) -> float | None:
         return time.time() - self.ages_s[f"{bucket}/{key}"] if f"{bucket}/{key}" in self.objects else None
 
-    async def get_object(self, *, bucket: str, key: str) -> bytes:
-        return self.objects[f"{bucket}/{key}"]
+    async def get_object(self, *, bucket: str, key: str) -> bytes | None:
+        return self.objects.get(f"{bucket}/{key}")
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Objects]:
@@ -76,6 +77,38 @@ class LockedShelf(Shelf):
 
     async def object_written_at(self, *, bucket: str, key: str) -> float | None:
         raise PermissionError("signature does not match")
+
+
+class ClientError(Exception):
+    """What botocore raises of S3's answers; of its errors it gives a few a class of their own."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"An error occurred ({code})")
+        self.response = {"Error": {"Code": code}}
+
+
+class NoSuchKey(ClientError):
+    """The bucket is there, and has no such object."""
+
+
+class S3:
+    """S3 with one bucket, as botocore's client and the SDK's: the answer to HEAD has no body that says what lacks."""
+
+    exceptions: Any = type("exceptions", (), {"ClientError": ClientError, "NoSuchKey": NoSuchKey})
+
+    def __init__(self, *, bucket: str) -> None:
+        self.bucket = bucket
+
+    async def head_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
+        raise ClientError("404")
+
+    async def get_object(self, *, bucket: str, key: str) -> bytes:
+        raise NoSuchKey("NoSuchKey") if bucket == self.bucket else ClientError("NoSuchBucket")
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Objects]:
+        driver: Any = self
+        yield S3Objects(self, driver)
 
 
 # --- a folder
@@ -293,6 +326,16 @@ async def test_a_bucket_says_what_it_lacks() -> None:
         await Bucket("s3://files", "files", "", Shelf().connect).get(KEY)
     with pytest.raises(StorageUnusable, match=r"s3://files.*PermissionError: signature does not match"):
         await Bucket("s3://files", "files", "", LockedShelf().connect).put(KEY, DATA)
+
+
+async def test_a_bucket_that_is_gone_is_no_missing_value() -> None:
+    """
+    As while the disk behind it is not mounted: who reads waits, and refuses nothing for ever.
+    """
+    with pytest.raises(StorageUnusable, match=r"s3://files.*NoSuchBucket"):
+        await Bucket("s3://files", "files", "", S3(bucket="another").connect).get(KEY)
+    with pytest.raises(ValueMissing, match="s3://files"):
+        await Bucket("s3://files", "files", "", S3(bucket="files").connect).get(KEY)
 
 
 async def test_a_worker_that_may_write_and_not_look_does_not_start() -> None:
