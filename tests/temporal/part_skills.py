@@ -105,6 +105,15 @@ class Limited:
         return ctx.complete(outcome.text)
 
 
+@flow_skill(id="misfits")
+class Misfits:
+    """Gives its part an input that the part does not take."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("limits", Limited, {"timeout_s": "soon"})).text)
+
+
 Boss = Agent(
     "boss",
     instructions='-> low(message="tea")\n-> It said: {low}',
@@ -126,6 +135,7 @@ DoesWithoutWorkflow = workflow_for(DoesWithout)
 CountsLowWorkflow = workflow_for(CountsLow)
 CountsTopWorkflow = workflow_for(CountsTop)
 LimitedWorkflow = workflow_for(Limited)
+MisfitsWorkflow = workflow_for(Misfits)
 BossWorkflow = workflow_for(Boss)
 HelperWorkflow = workflow_for(Helper)
 PayerWorkflow = workflow_for(Payer)

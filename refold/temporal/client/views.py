@@ -183,7 +183,9 @@ async def _cause_of_end(connection: Connection, description: WorkflowExecutionDe
 
 
 async def never_began(connection: Connection, task_id: str) -> bool:
-    """Whether a task's start was refused, so that its id is free; the server deletes such a task in its own time."""
+    """Whether there is no such task, or its start was refused, so that its id is free; the server deletes such a task
+    in its own time.
+    """
     try:
         description = await connection.describe(task_id)
         if description.status is WorkflowExecutionStatus.RUNNING:
