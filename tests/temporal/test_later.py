@@ -16,6 +16,7 @@ from temporalio.testing import TimeSkipper
 from refold import InputRejected, Status, TaskState
 from refold.engine import TaskExists, TaskFilter, TaskView
 from refold.temporal import TemporalEngine
+from refold.temporal.client.views import NEVER_BEGAN
 from refold.temporal.data.wire import TaskStart
 from refold.temporal.upgrade.sealing import seal, taken
 from tests.temporal.conftest import PATIENT
@@ -48,6 +49,17 @@ async def an_hour_passes(engine: TemporalEngine, task_id: str) -> None:
 
 async def history(engine: TemporalEngine, task_id: str) -> WorkflowHistory:
     return await engine.client.get_workflow_handle(task_id).fetch_history()
+
+
+async def test_a_list_leaves_out_what_never_began(engine: TemporalEngine) -> None:
+    """
+    As the task with which a schedule's input was checked: the server may keep it for minutes after its deletion.
+    """
+    owner = f"ada-{uuid4().hex[:6]}"
+    id = (await engine.start("talk", text("hello"), owner=owner, hold=True)).task_id
+    await engine.client.get_workflow_handle(id).terminate(NEVER_BEGAN)
+
+    assert await listed(engine, owner, TaskState.FAILED) == []
 
 
 @pytest.mark.parametrize("later", LATER, ids=["held", "delayed"])

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from functools import partial
 
+from temporalio.client import WorkflowExecutionStatus
+
 from refold.engine import CodecError, Listed, Place, StorageError, TaskFilter, TaskNotFound, TaskView
 from refold.formats import NewerFormat
 from refold.temporal.client import search, views
@@ -34,6 +36,8 @@ async def list_views(connection: Connection, wanted: TaskFilter, limit: int) -> 
 async def _listed(connection: Connection, task_id: str) -> TaskView | None:
     try:
         description = await connection.describe(task_id)  # the run in the list may have been continued since
+        if description.status is WorkflowExecutionStatus.TERMINATED and await views.never_began(connection, task_id):
+            return None  # a server may take minutes to delete it
         try:
             return await views.view_of(connection, description)
         except (StorageError, CodecError, NewerFormat) as error:
