@@ -37,7 +37,7 @@ def search(words: str) -> list[Item]:
     return [Item(sku=f"{word}-1", cents=100 * len(word)) for word in words.split()]
 
 
-@server.tool()
+@server.tool(description=os.environ.get("MCP_DESCRIPTION"))
 def buy(sku: str, ctx: Context) -> str:
     """Buy an item."""
     meta = ctx.request_context.meta or {}
@@ -71,7 +71,7 @@ def who() -> int:
     return os.getpid()
 
 
-@server.tool()
+@server.tool(description=os.environ.get("MCP_DESCRIPTION"))
 def die() -> str:
     """End the server in the middle of a call."""
     note("die")

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 
 from refold.core.authoring.tool import ToolSpec
-from refold.core.commands import CallTool
+from refold.core.commands import CallTool, EffectPolicy
 from refold.core.errors import DefinitionError
 from refold.core.pins import unpinned
-from refold.effects.failures.verdicts import Never
+from refold.core.retry_policy import Failure, FailureKind
+from refold.effects.failures.classify import classify
+from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.invocation import Invocation, Stopped
 from refold.effects.ledger.receipts import LEASE_S
 from refold.effects.mcp.servers import LIST, McpServer, McpTool
@@ -73,17 +75,23 @@ class McpTools:
         if tool == LIST:
             listed = await session.tools(again=True)
             return [one.model_dump(mode="json") for one in listed.values()]
-        definition = await self._defined(session, tool, pin)
-        spec = _spec(definition, session.server)
+        # An earlier attempt may have made the call before the server went away or changed: the receipt knows.
+        effect, refused = EffectPolicy.AT_MOST_ONCE, None
+        try:
+            effect = (await self._defined(session, tool, pin)).effect
+        except Exception as error:  # noqa: BLE001 - raised below, unless there is a receipt
+            refused = _nothing_done(classify(error))
 
         async def perform(invocation: Invocation) -> Any:
+            if refused is not None:
+                raise refused
             return await session.call(tool, command.args, invocation.idempotency_key, invocation.progress)
 
-        if definition.effect not in LEDGERED:
+        if effect not in LEDGERED:
             result: JsonValue = await perform(invocation)
             return result
         return await call_with_receipt(
-            spec,
+            _spec(name, effect, session.server),
             command,
             invocation,
             ledger,
@@ -118,10 +126,15 @@ class McpTools:
         return found
 
 
-def _spec(tool: McpTool, server: McpServer) -> ToolSpec:
+def _nothing_done(failure: Failure) -> Verdict:
+    """The failure of looking a tool up, which has no effect."""
+    if failure.kind is FailureKind.PERMANENT:
+        return Never(failure.message, type=failure.type, details=failure.details)
+    return TryLater(failure.message, after=failure.retry_after, type=failure.type, details=failure.details, unsent=True)
+
+
+def _spec(name: str, effect: EffectPolicy, server: McpServer) -> ToolSpec:
     def elsewhere() -> None:
         raise AssertionError("it runs at its server")
 
-    return ToolSpec(
-        name=tool.name, effect=tool.effect, function=elsewhere, description=tool.description, timeout_s=server.timeout_s
-    )
+    return ToolSpec(name=name, effect=effect, function=elsewhere, timeout_s=server.timeout_s)

@@ -8,8 +8,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -170,6 +171,10 @@ class Shop:
 
     async def __call__(self, tool: str, **args: JsonValue) -> JsonValue:
         self.calls += 1
+        return await self.again(tool, **args)
+
+    async def again(self, tool: str, **args: JsonValue) -> JsonValue:
+        """Make the newest call once more, as the next attempt does."""
         invocation = Invocation(
             task_id="t",
             invocation_id=f"t/{self.calls}.1",
@@ -313,6 +318,46 @@ async def test_a_changed_definition_is_refused(shop: Shop, tmp_path: Path) -> No
         assert await shop("shop.search", words="a") == [{"sku": "a-1", "cents": 100}]
     finally:
         await shop.tools.close()
+
+
+async def pinned_at(shop: Shop, tool: str) -> str:
+    """A tool's pinned name."""
+    listed = await shop(f"shop.{LIST}")
+    assert isinstance(listed, list)
+    return next(McpTool.model_validate(one).pinned for one in listed if cast(Any, one)["name"] == f"shop.{tool}")
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        pytest.param(partial(server, description="Buy at a good price."), id="changed"),
+        pytest.param(lambda _: McpServer(name="shop", url="http://127.0.0.1:9/mcp"), id="away"),
+    ],
+)
+async def test_what_was_done_before_a_server_changed_is_known(
+    now: Callable[[Path], McpServer], shop: Shop, tmp_path: Path
+) -> None:
+    """
+    The receipt is asked before the server: a worker that died after the call had made it, or may have made it.
+    """
+    buy, die = await pinned_at(shop, "buy"), await pinned_at(shop, "die")
+    await shop(buy, sku="x")
+    bought = shop.calls
+    with pytest.raises(Verdict):
+        await shop(die)
+    died = shop.calls
+    await shop.tools.close()
+    shop.tools = McpTools([now(tmp_path / "notes")])
+
+    shop.calls = bought
+    assert await shop.again(buy, sku="x") == "bought x"
+    shop.calls = died
+    with pytest.raises(Verdict) as doubt:
+        await shop.again(die)
+    await shop.tools.close()
+
+    assert doubt.value.failure.type == "outcome_unknown"
+    assert len(shop.done) == 2
 
 
 async def test_a_tool_that_a_trusted_server_has_by_now_is_found(shop: Shop, tmp_path: Path) -> None:
