@@ -31,7 +31,10 @@ def note(line: str) -> None:
         ledger.write(f"{line}\n")
 
 
-@server.tool(annotations=ToolAnnotations(read_only_hint=True), description=os.environ.get("MCP_DESCRIPTION"))
+@server.tool(
+    annotations=ToolAnnotations(read_only_hint=os.environ.get("MCP_READS") != ""),
+    description=os.environ.get("MCP_DESCRIPTION"),
+)
 def search(words: str) -> list[Item]:
     """Look for items."""
     return [Item(sku=f"{word}-1", cents=100 * len(word)) for word in words.split()]

@@ -83,7 +83,7 @@ class McpTool(Value):
         parameters: The JSON schema of the arguments.
         effect: The tool's effect policy.
         vouched_for: The operator marked the server as trusted.
-        pin: The hash of description and parameters.
+        pin: The hash of description and parameters, and of the fact that it only reads.
     """
 
     name: str
@@ -98,10 +98,20 @@ class McpTool(Value):
         """The pinned name, `server.tool@pin`, which calls the tool only if its definition is unchanged."""
         return pinned(self.name, self.pin)
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether it has no effect, so that nobody need be asked about its calls."""
+        return self.effect is EffectPolicy.READ_ONLY
 
-def pin_of(description: str, parameters: Mapping[str, JsonValue]) -> str:
+    def fits(self, pin: str) -> bool:
+        """Whether a task that has this pin may call it: nothing has changed, or it only reads now."""
+        return pin in ("", self.pin, pin_of(self.description, self.parameters))
+
+
+def pin_of(description: str, parameters: Mapping[str, JsonValue], *, only_reads: bool = False) -> str:
     """The hash of a definition: 64 bits of SHA-256, in hex."""
-    text = json.dumps([description, parameters], sort_keys=True, separators=(",", ":"))
+    told = [description, parameters, *([EffectPolicy.READ_ONLY] if only_reads else [])]
+    text = json.dumps(told, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:PIN_CHARS]
 
 

@@ -31,6 +31,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
+from refold.core.commands import EffectPolicy
 from refold.core.retry_policy import FailureKind
 from refold.core.schema import first_line
 from refold.effects.failures.classify import REFUSING
@@ -346,17 +347,18 @@ class Session:
     def _as_ours(self, tool: Tool) -> McpTool:
         hints = tool.annotations
         description = tool.description or ""
+        effect = effect_of(
+            trusted=self.server.trusted,
+            read_only=hints.read_only_hint if hints else None,
+            idempotent=hints.idempotent_hint if hints else None,
+        )
         return McpTool(
             name=f"{self.server.name}.{tool.name}",
             description=description,
             parameters=tool.input_schema,
-            effect=effect_of(
-                trusted=self.server.trusted,
-                read_only=hints.read_only_hint if hints else None,
-                idempotent=hints.idempotent_hint if hints else None,
-            ),
+            effect=effect,
             vouched_for=self.server.trusted,
-            pin=pin_of(description, tool.input_schema),
+            pin=pin_of(description, tool.input_schema, only_reads=effect is EffectPolicy.READ_ONLY),
         )
 
 

@@ -17,7 +17,7 @@ from refold.effects.failures.classify import classify
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.invocation import Invocation, Stopped
 from refold.effects.ledger.receipts import LEASE_S
-from refold.effects.mcp.servers import LIST, McpServer, McpTool
+from refold.effects.mcp.servers import LIST, McpServer, McpTool, pin_of
 from refold.effects.mcp.session import Session
 from refold.effects.tools import LEDGERED, call_with_receipt
 
@@ -106,7 +106,7 @@ class McpTools:
         # An untrusted server's tools are listed before each call, to notice a dead session or a changed definition.
         tools = await session.tools(again=not session.server.trusted)
         found = tools.get(tool)
-        if session.server.trusted and (found is None or pin not in ("", found.pin)):
+        if session.server.trusted and (found is None or not found.fits(pin)):
             tools = await session.tools(again=True)  # the list here may be older than the task's
             found = tools.get(tool)
         if found is None and (why := session.unfit.get(tool)):
@@ -117,7 +117,15 @@ class McpTools:
             raise Never(
                 f"MCP server {session.server.name!r} has no tool {tool!r}; it has: {there}", type="unknown_tool"
             )
-        if pin and pin != found.pin:
+        if pin == pin_of(found.description, found.parameters, only_reads=True) and not found.only_reads:
+            trusted = session.server.trusted
+            why = "the server gives no readOnlyHint any more" if trusted else "this worker does not trust the server"
+            raise Never(
+                f"{tool!r} of MCP server {session.server.name!r} only read when this task first saw it, and may have "
+                f"effects now: {why}; start a new task to use it as it is",
+                type="tool_changed",
+            )
+        if not found.fits(pin):
             raise Never(
                 f"MCP server {session.server.name!r} defines {tool!r} otherwise than when this task first saw it "
                 f"({found.pin}, not {pin}); start a new task to use it as it is",

@@ -191,8 +191,9 @@ class Shop:
         return self.notes.read_text().splitlines() if self.notes.exists() else []
 
 
-def server(notes: Path, *, trusted: bool = False, description: str | None = None) -> McpServer:
-    env = {"MCP_LEDGER": str(notes)} | ({"MCP_DESCRIPTION": description} if description else {})
+def server(notes: Path, *, trusted: bool = False, description: str | None = None, reads: bool = True) -> McpServer:
+    env = {"MCP_LEDGER": str(notes), "MCP_READS": "yes" if reads else ""}
+    env |= {"MCP_DESCRIPTION": description} if description else {}
     return McpServer(
         name="shop",
         command=sys.executable,
@@ -325,6 +326,37 @@ async def pinned_at(shop: Shop, tool: str) -> str:
     listed = await shop(f"shop.{LIST}")
     assert isinstance(listed, list)
     return next(McpTool.model_validate(one).pinned for one in listed if cast(Any, one)["name"] == f"shop.{tool}")
+
+
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        pytest.param({"trusted": True, "reads": False}, "the server gives no readOnlyHint any more", id="no hint"),
+        pytest.param({}, "this worker does not trust the server", id="no trust"),
+    ],
+)
+async def test_a_tool_that_only_read_is_not_called_once_it_may_do_more(
+    now: dict[str, Any], why: str, shop: Shop, tmp_path: Path
+) -> None:
+    """
+    Nobody was asked about the call, as there was no need to. The other way round the call is made.
+    """
+    notes = tmp_path / "notes"
+    shop.tools = McpTools([server(notes, trusted=True)])
+    read = await pinned_at(shop, "search")
+    await shop.tools.close()
+    shop.tools = McpTools([server(notes, **now)])
+    acts = await pinned_at(shop, "search")
+
+    with pytest.raises(Never, match=f"'search' of MCP server 'shop' only read .*: {why}; start a new task") as refused:
+        await shop(read, words="a")
+    assert refused.value.failure.type == "tool_changed"
+    assert await shop(acts, words="a")
+    await shop.tools.close()
+    shop.tools = McpTools([server(notes, trusted=True)])
+    assert await shop(acts, words="a")
+    assert await shop(read, words="a")
+    await shop.tools.close()
 
 
 @pytest.mark.parametrize(
