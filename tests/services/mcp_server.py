@@ -31,16 +31,13 @@ def note(line: str) -> None:
         ledger.write(f"{line}\n")
 
 
-@server.tool(
-    annotations=ToolAnnotations(read_only_hint=os.environ.get("MCP_READS") != ""),
-    description=os.environ.get("MCP_DESCRIPTION"),
-)
+@server.tool(annotations=ToolAnnotations(read_only_hint=True), description=os.environ.get("MCP_DESCRIPTION"))
 def search(words: str) -> list[Item]:
     """Look for items."""
     return [Item(sku=f"{word}-1", cents=100 * len(word)) for word in words.split()]
 
 
-@server.tool(description=os.environ.get("MCP_DESCRIPTION"))
+@server.tool()
 def buy(sku: str, ctx: Context) -> str:
     """Buy an item."""
     meta = ctx.request_context.meta or {}
@@ -74,7 +71,7 @@ def who() -> int:
     return os.getpid()
 
 
-@server.tool(description=os.environ.get("MCP_DESCRIPTION"))
+@server.tool()
 def die() -> str:
     """End the server in the middle of a call."""
     note("die")

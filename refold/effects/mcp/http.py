@@ -30,6 +30,7 @@ class McpHttp(httpx2.AsyncClient):
         """See `httpx2.AsyncClient.send`."""
         if request.method != "POST":  # a server may answer other methods with an error
             return await super().send(request, **options)
+        asks = _asks(await request.aread())  # nobody has read the request by which the SDK follows a redirect
         heard: httpx2.Response | httpx2.RequestError
         try:
             heard = response = await super().send(request, **options)
@@ -37,19 +38,19 @@ class McpHttp(httpx2.AsyncClient):
                 await response.aread()  # here, since it may break off; the SDK reads a stream of events itself
         except httpx2.RequestError as error:
             heard, response = error, httpx2.Response(_FAILED, request=request)
-        if _asks(request):
+        if asks:
             HEARD.get([]).append(heard)
         return response
 
 
-def _asks(request: httpx2.Request) -> bool:
-    """Whether this is a request of MCP: no notification, and no reply to what the server asked for.
+def _asks(body: bytes) -> bool:
+    """Whether this is the body of a request of MCP: no notification, and no reply to what the server asked for.
 
     The SDK sends those in the context of the call, too: how the server takes them says nothing of the call itself, and
     they come as long as the session lives.
     """
     try:
-        said: dict[str, object] = from_json(request.content)
+        said: dict[str, object] = from_json(body)
     except ValueError:  # arguments nested more deeply than is read here: no reply of the SDK's
         return True
     return {"method", "id"} <= said.keys()

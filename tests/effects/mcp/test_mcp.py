@@ -8,9 +8,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
@@ -191,9 +190,8 @@ class Shop:
         return self.notes.read_text().splitlines() if self.notes.exists() else []
 
 
-def server(notes: Path, *, trusted: bool = False, description: str | None = None, reads: bool = True) -> McpServer:
-    env = {"MCP_LEDGER": str(notes), "MCP_READS": "yes" if reads else ""}
-    env |= {"MCP_DESCRIPTION": description} if description else {}
+def server(notes: Path, *, trusted: bool = False, description: str | None = None) -> McpServer:
+    env = {"MCP_LEDGER": str(notes)} | ({"MCP_DESCRIPTION": description} if description else {})
     return McpServer(
         name="shop",
         command=sys.executable,
@@ -319,77 +317,6 @@ async def test_a_changed_definition_is_refused(shop: Shop, tmp_path: Path) -> No
         assert await shop("shop.search", words="a") == [{"sku": "a-1", "cents": 100}]
     finally:
         await shop.tools.close()
-
-
-async def pinned_at(shop: Shop, tool: str) -> str:
-    """A tool's pinned name."""
-    listed = await shop(f"shop.{LIST}")
-    assert isinstance(listed, list)
-    return next(McpTool.model_validate(one).pinned for one in listed if cast(Any, one)["name"] == f"shop.{tool}")
-
-
-@pytest.mark.parametrize(
-    ("now", "why"),
-    [
-        pytest.param({"trusted": True, "reads": False}, "the server gives no readOnlyHint any more", id="no hint"),
-        pytest.param({}, "this worker does not trust the server", id="no trust"),
-    ],
-)
-async def test_a_tool_that_only_read_is_not_called_once_it_may_do_more(
-    now: dict[str, Any], why: str, shop: Shop, tmp_path: Path
-) -> None:
-    """
-    Nobody was asked about the call, as there was no need to. The other way round the call is made.
-    """
-    notes = tmp_path / "notes"
-    shop.tools = McpTools([server(notes, trusted=True)])
-    read = await pinned_at(shop, "search")
-    await shop.tools.close()
-    shop.tools = McpTools([server(notes, **now)])
-    acts = await pinned_at(shop, "search")
-
-    with pytest.raises(Never, match=f"'search' of MCP server 'shop' only read .*: {why}; start a new task") as refused:
-        await shop(read, words="a")
-    assert refused.value.failure.type == "tool_changed"
-    assert await shop(acts, words="a")
-    await shop.tools.close()
-    shop.tools = McpTools([server(notes, trusted=True)])
-    assert await shop(acts, words="a")
-    assert await shop(read, words="a")
-    await shop.tools.close()
-
-
-@pytest.mark.parametrize(
-    "now",
-    [
-        pytest.param(partial(server, description="Buy at a good price."), id="changed"),
-        pytest.param(lambda _: McpServer(name="shop", url="http://127.0.0.1:9/mcp"), id="away"),
-    ],
-)
-async def test_what_was_done_before_a_server_changed_is_known(
-    now: Callable[[Path], McpServer], shop: Shop, tmp_path: Path
-) -> None:
-    """
-    The receipt is asked before the server: a worker that died after the call had made it, or may have made it.
-    """
-    buy, die = await pinned_at(shop, "buy"), await pinned_at(shop, "die")
-    await shop(buy, sku="x")
-    bought = shop.calls
-    with pytest.raises(Verdict):
-        await shop(die)
-    died = shop.calls
-    await shop.tools.close()
-    shop.tools = McpTools([now(tmp_path / "notes")])
-
-    shop.calls = bought
-    assert await shop.again(buy, sku="x") == "bought x"
-    shop.calls = died
-    with pytest.raises(Verdict) as doubt:
-        await shop.again(die)
-    await shop.tools.close()
-
-    assert doubt.value.failure.type == "outcome_unknown"
-    assert len(shop.done) == 2
 
 
 async def test_a_tool_that_a_trusted_server_has_by_now_is_found(shop: Shop, tmp_path: Path) -> None:
@@ -821,6 +748,87 @@ def listing(*tools: JsonValue, **result: JsonValue) -> Serving:
 OBJECT: JsonValue = {"type": "object"}
 
 
+async def pinned_search(shop: Shop) -> str:
+    """The pinned name of the tool `search`."""
+    listed = await shop(f"shop.{LIST}")
+    assert isinstance(listed, list)
+    return next(tool.pinned for one in listed if (tool := McpTool.model_validate(one)).name == "shop.search")
+
+
+SEARCH: dict[str, JsonValue] = {"name": "search", "inputSchema": OBJECT}
+READS: dict[str, JsonValue] = {**SEARCH, "annotations": {"readOnlyHint": True}}
+
+
+@pytest.mark.parametrize(
+    ("now", "trusted", "why"),
+    [
+        pytest.param(SEARCH, True, "the server gives no readOnlyHint any more", id="no hint"),
+        pytest.param(READS, False, "this worker does not trust the server", id="no trust"),
+    ],
+)
+async def test_a_tool_that_only_read_is_not_called_once_it_may_do_more(
+    now: JsonValue, trusted: bool, why: str, shop: Shop
+) -> None:
+    """
+    Nobody was asked about the call, since it had no effect. The other way round the call is made.
+    """
+    with listing(READS, content=[]) as reads, listing(now, content=[]) as acts:
+        before = McpTools([McpServer(name="shop", url=reads.address, trusted=True)])
+        after = McpTools([McpServer(name="shop", url=acts.address, trusted=trusted)])
+        try:
+            shop.tools = before
+            read = await pinned_search(shop)
+            shop.tools = after
+            act = await pinned_search(shop)
+            assert await shop(act) == ""
+            with pytest.raises(
+                Never, match=f"'search' of MCP server 'shop' only read .*: {why}; start a new"
+            ) as refused:
+                await shop(read)
+            shop.tools = before
+            assert [await shop(one) for one in (read, act)] == ["", ""]
+        finally:
+            await before.close()
+            await after.close()
+
+    assert refused.value.failure.type == "tool_changed"
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        pytest.param([{**SEARCH, "description": "Another one."}], id="changed"),
+        pytest.param([], id="removed"),
+        pytest.param(None, id="away"),
+    ],
+)
+async def test_what_was_done_before_a_server_changed_is_known(now: list[JsonValue] | None, shop: Shop) -> None:
+    """
+    Whatever the server has become: a worker that was lost may have made the call, and its receipt says so.
+    """
+    sessions = Sessions(Response(status_code=404), Cut())
+    with sessions.serving as serving:
+        before = shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
+        search = await pinned_search(shop)
+        assert await shop(search) == "found"
+        found = shop.calls
+        with pytest.raises(Verdict):
+            await shop(search, words="tea")
+        cut = shop.calls
+        await before.close()
+    with listing(*(now or []), content=[]) as changed:
+        gone = "http://127.0.0.1:9"
+        shop.tools = McpTools([McpServer(name="shop", url=gone if now is None else changed.address)])
+        shop.calls = found
+        assert await shop.again(search) == "found"
+        shop.calls = cut
+        with pytest.raises(Verdict) as doubt:
+            await shop.again(search, words="tea")
+        await shop.tools.close()
+
+    assert doubt.value.failure.type == "outcome_unknown"
+
+
 @pytest.mark.parametrize(
     ("unfit", "why"),
     [
@@ -978,6 +986,21 @@ async def test_http_servers_are_called_alike(tmp_path: Path, shop: Shop, mcp_add
             await shop("shop.refuse", why="sold out")
     finally:
         await shop.tools.close()
+
+
+async def test_a_redirect_within_an_address_is_followed(shop: Shop) -> None:
+    """
+    Frameworks send `/mcp` on to `/mcp/`. The SDK follows, with a request whose body nobody has read yet.
+    """
+    sessions = Sessions(Response(status_code=404))
+    with Serving(Starlette(routes=[Mount("/mcp", sessions.app)])) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=f"{serving.address}/mcp")])
+        try:
+            assert await shop("shop.search") == "found"
+        finally:
+            await shop.tools.close()
+
+    assert sessions.known == 1
 
 
 async def test_a_session_that_lives_for_months_keeps_no_old_answers() -> None:
