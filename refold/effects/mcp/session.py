@@ -21,6 +21,7 @@ from mcp_types import (
     CONNECTION_CLOSED,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    PARSE_ERROR,
     CallToolResult,
     Implementation,
     RequestParamsMeta,
@@ -60,6 +61,9 @@ follow an example of MCP's SDK for TypeScript, or older ones of that for Python,
 _CLOSED, _CUT_OFF = "Connection closed", "SSE stream"
 """How the SDK's own messages begin that a session, or the answer to one call, has ended: servers use the same code,
 -32000, for any failure."""
+
+_UNREAD = "Failed to parse"
+"""How the SDK's own message begins about an answer that it cannot read, of which that message quotes a part."""
 
 _UNSAID = "Server returned an error response"
 """The SDK's own message for an answer by status alone."""
@@ -340,6 +344,9 @@ class Session:
                     if error.message.startswith(_CLOSED):
                         self._forget(kept)
                     raise self._went_away(what) from None
+                case code if code == PARSE_ERROR and error.message.startswith(_UNREAD):
+                    said = f"MCP server {self.server.name!r} answered {what} with what is no message of MCP"
+                    raise TryLater(said, type="mcp_error") from None
                 case _:
                     said = f"{self.server.name}.{what} failed: {error.message}"
                     raise TryLater(said, type="mcp_error") from None

@@ -611,6 +611,12 @@ async def test_a_trusted_server_that_is_away_is_asked_later(shop: Shop) -> None:
         pytest.param(Response(status_code=503), "outcome_unknown", "answers with HTTP 503", id="503"),
         pytest.param(Cut(), "outcome_unknown", "went away while search was under way", id="cut off"),
         pytest.param(
+            Response('{"secret": 1', media_type="application/json"),
+            "outcome_unknown",
+            "answered search with what is no message of MCP; the tool has no probe",
+            id="other words",
+        ),
+        pytest.param(
             Response(": thinking\n\n", media_type="text/event-stream"),
             "outcome_unknown",
             "went away while search was under way",
