@@ -250,7 +250,7 @@ def _pending(pending: PendingView) -> str:
     if pending.held:
         text += "  begins when the task goes on"
     if pending.due_at is not None:
-        text += f"  due {pending.due_at.astimezone():%H:%M:%S}"
+        text += f"  due {moment(pending.due_at)}"
     return clean(text)
 
 

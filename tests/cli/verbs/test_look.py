@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,26 @@ def test_show_tells_of_retries(refold: Shell) -> None:
     shell.start("hello", "Ada", "h")
 
     assert "llm greeting  h/1.1  after: busy  due " in shell("show", "h").out
+
+
+def test_show_says_on_which_day_a_task_wakes_up() -> None:
+    """
+    A task may sleep for months, so a time of day alone says nothing.
+    """
+
+    @flow_skill(id="sleeper")
+    class Sleeper:
+        @step(start=True)
+        async def begin(self, ctx: Ctx) -> Transition:
+            await ctx.sleep(90 * 86_400)
+            return ctx.complete("awake")
+
+    shell = Shell(FakeEngine([Sleeper]))
+    shell.start("sleeper", "go", "s")
+
+    due = shell("show", "s", "--json").json["pending"][0]["due_at"]
+    there = datetime.fromisoformat(due).astimezone()
+    assert f"  due {there:%Y-%m-%d %H:%M:%S}\n" in shell("show", "s").out
 
 
 def test_list_is_a_table_newest_first(refold: Shell) -> None:
