@@ -118,13 +118,15 @@ class McpTools:
                 f"MCP server {session.server.name!r} has no tool {tool!r}; it has: {there}", type="unknown_tool"
             )
         if pin == pin_of(found.description, found.parameters, only_reads=True) and not found.only_reads:
-            trusted = session.server.trusted
-            why = "the server gives no readOnlyHint any more" if trusted else "this worker does not trust the server"
-            raise Never(
+            message = (
                 f"{tool!r} of MCP server {session.server.name!r} only read when this task first saw it, and may have "
-                f"effects now: {why}; start a new task to use it as it is",
-                type="tool_changed",
+                "effects now: "
             )
+            if not session.server.trusted:  # another worker may, as while the setting is rolled out
+                way_out = "let all workers of the task queue trust it, or start a new task to use the tool as it is"
+                raise TryLater(f"{message}this worker does not trust the server; {way_out}", type="tool_changed")
+            way_out = "start a new task to use it as it is"
+            raise Never(f"{message}the server gives no readOnlyHint any more; {way_out}", type="tool_changed")
         if not found.fits(pin):
             raise Never(
                 f"MCP server {session.server.name!r} defines {tool!r} otherwise than when this task first saw it "
