@@ -154,7 +154,8 @@ def _code() -> Any:
     except BrokenPipeError:
         return code or UNREAD
     except OSError as error:
-        report(*explain(error), as_json="--json" in sys.argv)
+        if code != WRONG_CALL:  # else the verb has reported its error, which may be this one
+            report(*explain(error), as_json="--json" in sys.argv)
         return WRONG_CALL
     return code
 

@@ -156,9 +156,9 @@ def test_output_that_cannot_be_written_is_an_error_of_one_line(words: list[str])
     """
     A full disk has its sentence, and no traceback.
     """
-    command = [sys.executable, "-m", "refold.cli", *words]
+    command, env = [sys.executable, "-m", "refold.cli", *words], {**os.environ, "PYTHONUNBUFFERED": ""}
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=env, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
 
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
