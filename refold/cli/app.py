@@ -166,6 +166,20 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
+def _keep_stdout_for_results() -> None:
+    """Send to stderr what libraries write past `sys.stdout`: Temporal's core logs to the process's stdout."""
+    out = sys.stdout
+    with contextlib.suppress(OSError):  # a stream that is closed, or no file
+        if not isinstance(out, io.TextIOWrapper) or out.fileno() != 1:
+            return
+        results = os.dup(1)
+        os.dup2(2, 1)
+        by_line = out.line_buffering or out.write_through
+        apart = open(results, "w", 1 if by_line else -1, out.encoding, out.errors)  # noqa: SIM115, PTH123 - as below
+        for name in ("stdout", "__stdout__"):
+            setattr(sys, name, apart)
+
+
 def main() -> None:
     """Run the command line of this process."""
     codecs.register_error("refold", _escaped)
@@ -175,6 +189,7 @@ def main() -> None:
             setattr(sys, name, Path(os.devnull).open("r+", encoding="utf-8"))  # noqa: SIM115 - until the process ends
         elif name != "stdin" and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="refold")
+    _keep_stdout_for_results()
     code = _code()
     with contextlib.suppress(OSError):
         sys.stderr.flush()

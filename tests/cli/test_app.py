@@ -165,6 +165,17 @@ def test_output_that_cannot_be_written_is_an_error_of_one_line(words: list[str])
     assert b"cannot be written: No space left on device" in done.stderr
 
 
+def test_what_a_library_writes_past_python_is_no_result(tmp_path: Path) -> None:
+    """
+    Temporal's core writes its log to the process's stdout; who reads there what `--json` prints gets the results alone.
+    """
+    (tmp_path / "workflows.py").write_text('import os\nos.write(1, b"WARN of a library\\n")\n')
+    command = [sys.executable, "-m", "refold.cli", "check", "workflows.py", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "WARN of a library\n")
+
+
 def test_the_version_is_the_packages(refold: Shell) -> None:
     """
     `refold --version` prints it.

@@ -11,33 +11,34 @@ from refold.cli.supervise import Supervised
 
 ROOT = Path(__file__).parents[2]
 NOISY = """
-import os
+import os, sys
 
-os.write(1, b'{"pid": 1}\\n')
-os.write(1, b"begins " + b"x" * 1_000_000 + b" ends\\nshort\\n")
+out = sys.__stdout__.fileno()
+os.write(out, b'{"pid": 1}\\n')
+os.write(out, b"begins " + b"x" * 1_000_000 + b" ends\\nshort\\n")
 os._exit(3)
 """
 
 
 TELLING = """
-import json, os
+import json, os, sys
 from temporalio.envconfig import ClientConfig
 
 found = ClientConfig.load_client_connect_config()
 told = {name: found.get(name) for name in ("target_host", "api_key", "tls")}
 told["build"] = os.environ.get("TEMPORAL_WORKER_BUILD_ID")
-os.write(1, json.dumps({"pid": 1, "settings": told}).encode() + b"\\n")
+os.write(sys.__stdout__.fileno(), json.dumps({"pid": 1, "settings": told}).encode() + b"\\n")
 os._exit(0)
 """
 
 ASKING = """
-import json, os
+import json, os, sys
 
 try:
     said = input("Your name? ")
 except EOFError:
     said = None
-os.write(1, b"\\n" + json.dumps({"pid": 1, "said": said}).encode() + b"\\n")
+os.write(sys.__stdout__.fileno(), b"\\n" + json.dumps({"pid": 1, "said": said}).encode() + b"\\n")
 os._exit(0)
 """
 
