@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from temporalio.contrib.aws.s3driver import S3StorageDriverClient
 
 
+EXTRAS = {"s3": ("s3", "aioboto3"), "gs": ("gcs", "gcloud")}
+"""By scheme: refold's extra, and a package that it brings."""
+
+
 class Objects(Protocol):
     """What refold needs of a bucket's client."""
 
@@ -98,6 +102,11 @@ class Bucket:
                 yield client
         except StorageError:
             raise
+        except ImportError as error:  # the extra brings several packages
+            extra, _ = EXTRAS[self.url.partition("://")[0]]
+            raise StorageUnusable(
+                self.place, f"a package for it is missing ({error}); `pip install 'refold[{extra}]'`"
+            ) from error
         except Exception as error:  # the clients' libraries share no base of errors
             raise StorageUnusable(
                 self.place, f"{type(error).__name__}: {error}; check credentials, region and the bucket's name"

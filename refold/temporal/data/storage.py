@@ -50,7 +50,7 @@ class StorageUnusable(StorageError):
 
     def __init__(self, place: str, problem: str) -> None:
         self.place = place
-        super().__init__(f"large values cannot be kept in {place}: {problem}")
+        super().__init__(f"large values cannot be kept in or read from {place}: {problem}")
 
 
 class ValueMissing(StorageError):

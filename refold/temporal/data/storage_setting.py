@@ -7,10 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from refold.temporal.data.bucket import Bucket, gcs, s3
+from refold.temporal.data.bucket import EXTRAS, Bucket, gcs, s3
 from refold.temporal.data.storage import ENV, OFF, Folder, Off, Storage, StorageUnusable
-
-_EXTRAS = {"s3": ("s3", "aioboto3"), "gs": ("gcs", "gcloud")}  # scheme: refold's extra, the package it brings
 
 
 def storage_from_env(environ: Mapping[str, str] = os.environ) -> Storage:
@@ -45,12 +43,12 @@ def _expanded(path: str) -> Path:
 
 
 def _bucket(scheme: str, rest: str, named: str) -> Bucket:
-    if scheme not in _EXTRAS:
+    if scheme not in EXTRAS:
         raise StorageUnusable(named, f"{ENV} is `{OFF}`, a folder, s3://bucket/prefix or gs://bucket/prefix")
     name, _, prefix = rest.partition("/")
     if not name:
         raise StorageUnusable(named, "it names no bucket")
-    extra, package = _EXTRAS[scheme]
+    extra, package = EXTRAS[scheme]
     if importlib.util.find_spec(package) is None:
         raise StorageUnusable(named, f"the package for it is missing; `pip install 'refold[{extra}]'`")
     return Bucket(named, name, prefix.strip("/"), s3 if scheme == "s3" else gcs)

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from temporalio.api.common.v1 import Payload
@@ -429,6 +429,23 @@ def test_a_setting_that_cannot_be_used_is_explained(named: str, problem: str, mo
 
     with pytest.raises(StorageUnusable, match=problem):
         storage_from_env({"REFOLD_STORAGE": named})
+
+
+@pytest.mark.parametrize(("scheme", "extra"), [("s3", "s3"), ("gs", "gcs")])
+async def test_a_package_that_the_client_lacks_is_named(scheme: str, extra: str) -> None:
+    """
+    The extra brings several packages, and its first one may be there without the others.
+    """
+
+    def lacking() -> NoReturn:
+        raise ModuleNotFoundError("No module named 'types_aiobotocore_s3'")
+
+    bucket = Bucket(f"{scheme}://files", "files", "", lacking)
+    with pytest.raises(StorageUnusable, match=rf"types_aiobotocore_s3.*pip install 'refold\[{extra}\]'") as refused:
+        await bucket.get(key_of(b"1"))
+
+    assert "cannot be kept in or read from" in str(refused.value)
+    assert "credentials" not in str(refused.value)
 
 
 HANGS = """
