@@ -490,7 +490,11 @@ class Sessions:
         self.answer = answer
         self.begun, self.end = threading.Event(), threading.Event()
         self.app = Starlette(routes=[Route("/", self._answer, methods=["POST"])])
-        self.serving = Serving(self.app)
+
+    @property
+    def serving(self) -> Serving:
+        """A server for it, to be entered: one that is not leaves its socket open."""
+        return Serving(self.app)
 
     async def _answer(self, request: Request) -> Response:
         asked = await request.json()
