@@ -175,7 +175,8 @@ def _keep_stdout_for_results() -> None:
         results = os.dup(1)
         os.dup2(2, 1)
         by_line = out.line_buffering or out.write_through
-        apart = open(results, "w", 1 if by_line else -1, out.encoding, out.errors)  # noqa: SIM115, PTH123 - as below
+        # A descriptor, so no `Path`; open until the process ends, so no `with`.
+        apart = open(results, "w", 1 if by_line else -1, out.encoding, out.errors)  # noqa: SIM115, PTH123
         for name in ("stdout", "__stdout__"):
             setattr(sys, name, apart)
 

@@ -54,8 +54,10 @@ class PromptServer(uvicorn.Server):
         """Cut all connections, and close the sockets."""
         for sock in sockets or []:
             asyncio.get_running_loop().remove_reader(sock)
-        for _ in range(2):  # asyncio makes a transport of what it has just accepted, and tells uvicorn: it would leave
-            await asyncio.sleep(0)  # the connection open if its server were closed before
+        # First asyncio makes a transport of what it has just accepted, and then tells uvicorn. It would leave the
+        # connection open if its server were closed before.
+        for _ in range(2):
+            await asyncio.sleep(0)
         for server in self.servers:
             server.close()
         for sock in sockets or []:

@@ -184,9 +184,12 @@ async def _is_sent_again(connection: Connection, history: Segment, id: str) -> b
 
 
 async def _part(connection: Connection, id: str) -> EarlierPart | None:
-    if await views.never_began(connection, id):
-        return None
-    description = await connection.describe(id)
+    try:
+        description = await connection.describe(id)
+        if await views.start_was_refused(connection, description):
+            return None
+    except TaskNotFound:
+        return None  # it was never started
     if description.status is WorkflowExecutionStatus.RUNNING:
         raise part_not_over(id)
     if search.as_shown(description)[0] is TaskState.DONE:

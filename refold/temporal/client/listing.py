@@ -36,7 +36,8 @@ async def list_views(connection: Connection, wanted: TaskFilter, limit: int) -> 
 async def _listed(connection: Connection, task_id: str) -> TaskView | None:
     try:
         description = await connection.describe(task_id)  # the run in the list may have been continued since
-        if description.status is WorkflowExecutionStatus.TERMINATED and await views.never_began(connection, task_id):
+        terminated = description.status is WorkflowExecutionStatus.TERMINATED
+        if terminated and await views.start_was_refused(connection, description):
             return None  # a server may take minutes to delete it
         try:
             return await views.view_of(connection, description)

@@ -183,16 +183,22 @@ async def _cause_of_end(connection: Connection, description: WorkflowExecutionDe
 
 
 async def never_began(connection: Connection, task_id: str) -> bool:
-    """Whether there is no such task, or its start was refused, so that its id is free; the server deletes such a task
-    in its own time.
-    """
+    """Whether there is no such task, or its start was refused, so that its id is free."""
     try:
-        description = await connection.describe(task_id)
-        if description.status is WorkflowExecutionStatus.RUNNING:
-            return False
-        cause = await _cause_of_end(connection, description)
+        return await start_was_refused(connection, await connection.describe(task_id))
     except TaskNotFound:
-        return True  # deleted just now
+        return True  # perhaps deleted just now
+
+
+async def start_was_refused(connection: Connection, description: WorkflowExecutionDescription) -> bool:
+    """Whether no worker has begun a task, and none will; the server deletes such a task in its own time.
+
+    Raises:
+        TaskNotFound: It was deleted just now.
+    """
+    if description.status is WorkflowExecutionStatus.RUNNING:
+        return False
+    cause = await _cause_of_end(connection, description)
     if isinstance(cause, TerminatedError):
         return NEVER_BEGAN in cause.details
     return isinstance(cause, ApplicationError) and cause.type in _REFUSALS

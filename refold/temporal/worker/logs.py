@@ -99,7 +99,7 @@ def _in_one_line(record: logging.LogRecord) -> bool:
 
 
 _quieting = threading.Lock()
-_before: list[int] = []  # the level that the log goes back to, once for each replay that goes on
+_before: list[int] = []  # the level that each replay found which goes on; the log goes back to the first
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def quiet() -> Iterator[None]:
     """Without what the SDK logs of each mismatch of a replay, with a stack trace. Several may overlap."""
     logger = logging.getLogger("temporalio")
     with _quieting:
-        _before.append(_before[0] if _before else logger.level)
+        _before.append(logger.level)
         logger.setLevel(logging.CRITICAL)
     try:
         yield
