@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from refold.temporal.data.bucket import EXTRAS, Bucket, gcs, s3
+from refold.temporal.data.buckets.bucket import EXTRAS, Bucket, gcs, s3
+from refold.temporal.data.buckets.kept import Kept
 from refold.temporal.data.storage import ENV, OFF, Folder, Off, Storage, StorageUnusable
 
 
@@ -51,4 +52,4 @@ def _bucket(scheme: str, rest: str, named: str) -> Bucket:
     extra, package = EXTRAS[scheme]
     if importlib.util.find_spec(package) is None:
         raise StorageUnusable(named, f"the package for it is missing; `pip install 'refold[{extra}]'`")
-    return Bucket(named, name, prefix.strip("/"), s3 if scheme == "s3" else gcs)
+    return Bucket(named, name, prefix.strip("/"), Kept(s3 if scheme == "s3" else gcs))

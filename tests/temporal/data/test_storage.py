@@ -14,7 +14,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext, StorageDriverStoreContext
 
-from refold.temporal.data.bucket import RENEWED_S, Bucket, Objects, S3Objects
+from refold.temporal.data.buckets.bucket import RENEWED_S, Bucket, Objects, S3Objects
 from refold.temporal.data.payloads import Stored, data_converter
 from refold.temporal.data.storage import Folder, Off, StorageUnusable, ValueCorrupt, ValueDriver, ValueMissing, key_of
 from refold.temporal.data.storage_setting import storage_from_env
