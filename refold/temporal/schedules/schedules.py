@@ -495,7 +495,8 @@ def _refusals(id: str, what: str) -> Iterator[None]:
         if error.status is RPCStatusCode.NOT_FOUND:
             raise ScheduleNotFound(id) from None
         if error.status is RPCStatusCode.INVALID_ARGUMENT:
-            raise InputRejected(f"the server refuses schedule {id!r}: {error.message}") from None
+            way_out = "; give a name such as Europe/Berlin, or UTC" if "unknown time zone" in error.message else ""
+            raise InputRejected(f"the server refuses schedule {id!r}: {error.message}{way_out}") from None
         raise server_refused(error, f"{what} schedule {id!r}") from None
     except UnicodeEncodeError as error:  # as of a command line in another encoding
         raise InputRejected(f"schedule {id!r}: {shortened(error.object, 200)!r} is no UTF-8 text") from None

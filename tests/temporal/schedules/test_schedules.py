@@ -279,7 +279,7 @@ async def test_a_start_by_hand_that_waits_says_so_and_has_an_id_of_its_own(
         ({"cron": ("@every 5s",)}, "is an interval"),
         ({"cron": ("0 0 * * * # x",)}, "begins a comment"),
         ({"cron": ("TZ=UTC 0 0 * * *",)}, "time zone in it"),
-        ({"cron": ("@daily",), "timezone": "Mars/One"}, "unknown time zone Mars/One"),
+        ({"cron": ("@daily",), "timezone": "Mars/One"}, "unknown time zone Mars/One; give a name such as"),
         ({"every": timedelta(hours=1), "timezone": "Europe/Berlin"}, "an interval has none"),
         ({"cron": ("@daily",) * 21}, "20 cron expressions"),
     ],
