@@ -178,7 +178,7 @@ async def answer(
 async def cancel(
     call: Call,
     task_id: TaskId,
-    reason: Annotated[str, typer.Option("--reason", help="The reason, for the journal.")] = "",
+    reason: Annotated[str, typer.Option("--reason", "-m", help="The reason, for the journal.")] = "",
     by: As = None,
 ) -> int:
     """Cancel a task, and print its status.
