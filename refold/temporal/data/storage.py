@@ -8,6 +8,7 @@ Rule 3: every process that takes part in a task uses the same storage.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import re
@@ -300,9 +301,10 @@ class Folder:
             raise self._unusable(error) from error
 
     def _unusable(self, error: OSError) -> StorageUnusable:
-        return StorageUnusable(
-            self.place, f"{error.strerror or error}; make it writable for this user, or set {ENV} to another folder"
-        )
+        way_out = f"make it writable for this user, or set {ENV} to another folder"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # another folder would lack the values of open tasks
+            way_out = "free some space there, and the tasks that wait for it go on"
+        return StorageUnusable(self.place, f"{error.strerror or error}; {way_out}")
 
 
 def head_of(data: bytes) -> bytes:

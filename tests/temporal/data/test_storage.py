@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import time
@@ -16,7 +18,16 @@ from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContex
 
 from refold.temporal.data.buckets.bucket import RENEWED_S, Bucket, Objects, S3Objects
 from refold.temporal.data.payloads import Stored, data_converter
-from refold.temporal.data.storage import Folder, Off, StorageUnusable, ValueCorrupt, ValueDriver, ValueMissing, key_of
+from refold.temporal.data.storage import (
+    ENV,
+    Folder,
+    Off,
+    StorageUnusable,
+    ValueCorrupt,
+    ValueDriver,
+    ValueMissing,
+    key_of,
+)
 from refold.temporal.data.storage_setting import storage_from_env
 from refold.temporal.encryption import Encryption
 
@@ -235,6 +246,23 @@ async def test_a_folder_that_takes_no_files_is_named(folder: Folder) -> None:
     with pytest.raises(StorageUnusable, match="Not a directory"):
         await folder.put(KEY, DATA)
     assert [path.name for path in folder.path.iterdir()] == [KEY[:2]]
+
+
+@pytest.mark.parametrize("full", [errno.ENOSPC, errno.EDQUOT])
+async def test_a_full_disk_asks_for_room(folder: Folder, full: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Another mode of the folder, or another folder, which has no value of the open tasks, would not help.
+    """
+
+    def fsync(_: int) -> None:
+        raise OSError(full, os.strerror(full))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    with pytest.raises(StorageUnusable, match=f"{os.strerror(full)}; free some space there") as caught:
+        await folder.put(KEY, DATA)
+    assert ENV not in str(caught.value)
+    assert [path for path in folder.path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.fault
