@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import structlog
+from temporalio.exceptions import CancelledError
 
 from refold.core.values import shortened
 from refold.seen.logs import texts_of_lines
@@ -80,10 +82,12 @@ def _without_quotes(record: logging.LogRecord) -> bool:
 def keep_short() -> None:
     """Write one line, without a traceback, for a workflow task that is left to another worker or waits for storage.
 
-    Also for what an MCP server writes to its stdout that is no message, such as a log of its own.
+    Also for what an MCP server writes to its stdout that is no message, such as a log of its own; and for an effect
+    that is canceled since its task has ended or the server has timed it out, which the SDK calls a failure.
     """
     for name in ("temporalio.worker._workflow_instance", _MCP_STDIO):
         logging.getLogger(name).addFilter(_in_one_line)
+    logging.getLogger("temporalio.activity").addFilter(_canceled_in_one_line)
 
 
 _AS_PLANNED = ("LeftToOthers", "AnotherRelease", "InputAbsent")
@@ -95,6 +99,12 @@ def _in_one_line(record: logging.LogRecord) -> bool:
     if error is not None and (record.name == _MCP_STDIO or type(error).__name__ in _AS_PLANNED):
         why = shortened(" ".join(str(error).split()), 1000)
         record.msg, record.args, record.exc_info = f"{record.getMessage()}: {why}", (), None
+    return True
+
+
+def _canceled_in_one_line(record: logging.LogRecord) -> bool:
+    if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError | CancelledError):
+        record.msg, record.args, record.exc_info = f"{record.getMessage()}: it was canceled", (), None
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -9,6 +10,7 @@ import sys
 
 import pytest
 from mcp.client import stdio
+from temporalio.exceptions import CancelledError
 
 from refold.temporal.data.inputs import AnotherRelease
 from refold.temporal.worker.logs import keep_short, quiet
@@ -158,6 +160,24 @@ def test_what_is_no_bug_takes_one_line(
     assert "50% done, as its log says" in told
     assert "\n" not in told + (caplog.records[1].exc_text or "")
     assert caplog.records[1].exc_info is None
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError("said"), CancelledError("said"), KeyError("said")])
+def test_an_effect_that_nobody_waits_for_any_more_takes_one_line(
+    error: BaseException, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Its task has ended, or the server has timed it out: where it was then, as in a request to S3, is no bug.
+    """
+    monkeypatch.setattr(logging.getLogger("temporalio.activity"), "filters", [])
+    keep_short()
+
+    logging.getLogger("temporalio.activity").warning("Completing activity as failed (a)", exc_info=error)
+
+    [line] = caplog.records
+    bug = isinstance(error, KeyError)
+    assert line.getMessage() == "Completing activity as failed (a)" + ("" if bug else ": it was canceled")
+    assert (line.exc_info is not None) is bug
 
 
 def test_replays_that_overlap_leave_the_log_as_it_was() -> None:
