@@ -15,6 +15,7 @@ import structlog
 from temporalio.exceptions import CancelledError
 
 from refold.core.values import shortened
+from refold.engine import CodecError, StorageError
 from refold.seen.logs import texts_of_lines
 
 _QUOTED = re.compile(r"(\berror\b[^:]*): .*", re.DOTALL)  # an error's message, in a line of the SDK
@@ -80,14 +81,14 @@ def _without_quotes(record: logging.LogRecord) -> bool:
 
 
 def keep_short() -> None:
-    """Write one line, without a traceback, for a workflow task that is left to another worker or waits for storage.
+    """Write one line, without a traceback, for a workflow task that is left to another worker or waits for storage, and
+    for a history that this worker cannot read, for want of a key or a stored value.
 
     Also for what an MCP server writes to its stdout that is no message, such as a log of its own; and for an effect
     that is canceled since its task has ended or the server has timed it out, which the SDK calls a failure.
     """
-    for name in ("temporalio.worker._workflow_instance", _MCP_STDIO):
+    for name in (*_SDK_LOGGERS, _MCP_STDIO):
         logging.getLogger(name).addFilter(_in_one_line)
-    logging.getLogger("temporalio.activity").addFilter(_canceled_in_one_line)
 
 
 _AS_PLANNED = ("LeftToOthers", "AnotherRelease", "InputAbsent")
@@ -96,16 +97,17 @@ _AS_PLANNED = ("LeftToOthers", "AnotherRelease", "InputAbsent")
 
 def _in_one_line(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
-    if error is not None and (record.name == _MCP_STDIO or type(error).__name__ in _AS_PLANNED):
-        why = shortened(" ".join(str(error).split()), 1000)
+    if error is not None and (why := _instead(record.name, error)):
         record.msg, record.args, record.exc_info = f"{record.getMessage()}: {why}", (), None
     return True
 
 
-def _canceled_in_one_line(record: logging.LogRecord) -> bool:
-    if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError | CancelledError):
-        record.msg, record.args, record.exc_info = f"{record.getMessage()}: it was canceled", (), None
-    return True
+def _instead(logger: str, error: BaseException) -> str:
+    """What is told instead of a traceback; empty for what may be a bug."""
+    if isinstance(error, asyncio.CancelledError | CancelledError):
+        return "it was canceled"
+    planned = isinstance(error, CodecError | StorageError) or type(error).__name__ in _AS_PLANNED
+    return shortened(" ".join(str(error).split()), 1000) if planned or logger == _MCP_STDIO else ""
 
 
 _quieting = threading.Lock()

@@ -12,8 +12,9 @@ import pytest
 from mcp.client import stdio
 from temporalio.exceptions import CancelledError
 
+from refold.engine import CodecError, StorageError
 from refold.temporal.data.inputs import AnotherRelease
-from refold.temporal.worker.logs import keep_short, quiet
+from refold.temporal.worker.logs import _without_error, keep_short, quiet
 from refold.temporal.worker.registry import LeftToOthers
 from refold.temporal.worker.task.absences import InputAbsent
 
@@ -160,6 +161,28 @@ def test_what_is_no_bug_takes_one_line(
     assert "50% done, as its log says" in told
     assert "\n" not in told + (caplog.records[1].exc_text or "")
     assert caplog.records[1].exc_info is None
+
+
+@pytest.mark.parametrize("error", [CodecError("its key is not here"), StorageError("no disk"), KeyError("said")])
+@pytest.mark.parametrize("encrypting", [False, True])
+def test_a_history_that_cannot_be_read_says_why_in_one_line(
+    error: Exception, encrypting: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Also where texts are encrypted: the reason quotes nobody. Any other error keeps its traceback, or says nothing.
+    """
+    logger = logging.getLogger("temporalio.worker._workflow")
+    monkeypatch.setattr(logger, "filters", [])
+    keep_short()
+    if encrypting:
+        logger.addFilter(_without_error)
+
+    logger.error("Failed handling activation on workflow with run ID 1", exc_info=error)
+
+    [line] = caplog.records
+    why = "" if isinstance(error, KeyError) else f": {error}"
+    assert line.getMessage() == f"Failed handling activation on workflow with run ID 1{why}"
+    assert (line.exc_info is not None) is (not why and not encrypting)
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError("said"), CancelledError("said"), KeyError("said")])
