@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -408,9 +408,11 @@ class Store:
                     ends.execute("COMMIT")
                 return [cursor.fetchone() for cursor in each]
             finally:
-                with suppress(Exception):  # the error that led here is the one to raise
+                try:
                     driver.rollback()  # sends nothing after a commit
                     driver.autocommit = False
+                except Exception:  # noqa: BLE001 - the error that led here is the one to raise
+                    connection.invalidate()  # else the pool rolls back, too, and logs its failure with a traceback
 
     def _connected(self) -> PoolProxiedConnection:
         if self._kept is None:

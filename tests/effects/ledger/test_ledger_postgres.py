@@ -165,9 +165,12 @@ async def test_a_server_that_is_gone(server: Postgres) -> None:
     assert calls == ["before", "during", "after"]
 
 
-async def test_a_server_that_stands_still(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_stands_still(
+    server: Postgres, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """
-    A call that nobody answers is unavailable after a while, so that a worker can leave; then it serves as before.
+    A call that nobody answers is unavailable after a while, so that a worker can leave; then it serves as before. The
+    connection that is lost amid a call goes without a traceback in the log.
     """
     ledger = Ledger(server.url)
     with ledger:
@@ -180,6 +183,7 @@ async def test_a_server_that_stands_still(server: Postgres, monkeypatch: pytest.
         assert ledger.finish("still", 1, "paid") == "paid"
 
         assert isinstance(ledger.begin(ledger.ask("still", "charge", {})), Finished)
+    assert [line.getMessage() for line in caplog.records if line.levelname == "ERROR"] == []
 
 
 def test_a_worker_that_stands_still_amid_a_transaction_holds_up_nobody(
