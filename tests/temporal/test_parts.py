@@ -119,12 +119,14 @@ async def test_a_recovered_task_asks_what_is_not_answered_yet(engine: TemporalEn
 
 async def test_a_part_that_never_began_begins_in_the_recovery(engine: TemporalEngine) -> None:
     """
-    It refused its input, and so left no journal: the recovery asks it again, and so does the recovery of that one.
+    It refused its input, and so left no journal: the recovery asks it again, and so does the recovery of that one, also
+    when the task before is purged.
     """
     failed = await ended(engine, (await engine.start("misfits", text("tea"))).task_id)
     for _ in range(2):
         again = await ended(engine, (await engine.recover(failed.task_id)).task_id)
         assert (again.status, again.reason) == (Status.FAILED, failed.reason)
+        await collected(engine.purge().run([failed.task_id], dry=False))
         failed = again
 
     assert "timeout_s" in failed.reason

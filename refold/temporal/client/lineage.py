@@ -23,6 +23,7 @@ from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
 from refold.temporal.client.journal import JournalReader
+from refold.temporal.client.record import start_of
 from refold.temporal.data.priority import is_batch
 from refold.temporal.data.wire import Branch, EarlierPart, Segment, TaskStart
 
@@ -167,13 +168,23 @@ async def _parts(connection: Connection, history: Segment) -> dict[str, EarlierP
             continue
         if part is not None:
             found[id] = part
-    # A recovered task may end before it starts a part again; how far the part came is then known of the task before.
+    # A recovered task may end before it starts a part again; what it began with says how far the part came before.
     waited_for = {id for id in history.base.pending if isinstance(asked[id], CallSkill)}
     unstarted = {place(id) for id in waited_for - heard - found.keys()}
-    if unstarted and (failed := history.base.recovered_from) is not None:
-        earlier = await _parts(connection, await JournalReader(connection, failed).end())
+    if unstarted and history.base.recovered_from is not None:
+        earlier = await _handed_down(connection, history.base.task_id)
         found |= {id: part for id, part in earlier.items() if place(id) in unstarted}
     return found
+
+
+async def _handed_down(connection: Connection, task_id: str) -> dict[str, EarlierPart]:
+    """How far a recovered task's parts had come in the task before, which may be deleted by now."""
+    start = await start_of(connection, await connection.describe(task_id))
+    if start == TaskStart():
+        raise EngineError(
+            f"what task {task_id!r} began with cannot be read, nor how far its parts had come; it cannot be recovered"
+        )
+    return start.parts
 
 
 async def _is_sent_again(connection: Connection, history: Segment, id: str) -> bool:
