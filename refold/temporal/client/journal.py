@@ -23,20 +23,11 @@ from refold.engine import Build, EngineError, NoWorker, StorageError, TaskNotFou
 from refold.lineage.recover import lacks, may_lack
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import (
-    NOT_FITTING,
-    explained,
-    in_failed_state,
-    server_away,
-    server_refused,
-    timed_out,
-    under_way,
-    why_unanswered,
-)
+from refold.temporal.client.errors import server_away, server_refused, timed_out, under_way, why_unanswered
 from refold.temporal.client.views import result_of
 from refold.temporal.data.marks import marks_of
 from refold.temporal.data.payloads import Stored, load
-from refold.temporal.data.wire import PAGE_ENTRIES, EarlierRun, Page, Segment, TaskResult
+from refold.temporal.data.wire import NOT_HELD, PAGE_ENTRIES, EarlierRun, Page, Segment, TaskResult
 
 T = TypeVar("T")
 
@@ -314,9 +305,8 @@ class JournalReader:
                 self.task_id, query, arguments, kind=kind, run_id=run_id, patience=patience, if_open=if_open
             )
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
-            if isinstance(error, WorkflowQueryFailedError) and not (timed_out(error) or in_failed_state(error)):
-                why = explained(error.message) if NOT_FITTING in error.message else error.message
-                raise InputRejected(why) from None
+            if isinstance(error, WorkflowQueryFailedError) and NOT_HELD in error.message:
+                raise InputRejected(error.message) from None
             if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
                 if run_id is None:
                     raise TaskNotFound(self.task_id) from None

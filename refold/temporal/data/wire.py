@@ -55,6 +55,9 @@ id, though the task may take the same by now."""
 CODE_DIFFERS = "CodeDiffers"
 """The type of the failure that workflow tasks and updates fail with where the code differs from what was recorded."""
 
+NOT_HELD = "this run holds the entries"
+"""How a worker begins its refusal of a question about an entry of another run; any other failure is its own."""
+
 PAGE_ENTRIES = 500
 """The most entries that one page of a journal holds."""
 

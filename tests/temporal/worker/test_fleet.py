@@ -17,14 +17,14 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExec
 
 from refold import Content, Status, TaskState, tool
 from refold.effects import current
-from refold.engine import TaskView, UnknownSkill
+from refold.engine import NoWorker, TaskView, UnknownSkill
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.client.fleet.polling import polls_of
 from refold.temporal.data.storage import Folder
 from refold.temporal.worker import registry
 from tests.faults.processes import until
 from tests.temporal.conftest import PATIENT
-from tests.temporal.test_task import settled, text
+from tests.temporal.test_task import collected, settled, text
 from tests.temporal.worker.fleet_skills import FleetErrand, FleetNewcomer, new_tool
 
 SOON = timedelta(seconds=1)
@@ -140,13 +140,16 @@ async def test_a_start_is_refused_only_where_no_other_worker_may_know_the_skill(
 
 async def test_a_rollback_fails_no_task_that_has_begun(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    However long its skill is gone: when the skill is back, the task goes on.
+    However long its skill is gone: when the skill is back, the task goes on. Who reads its journal meanwhile is told of
+    the worker; nothing is wrong with the question.
     """
     async with fleet.workers(NEW):
         view = await settled(fleet.engine, (await fleet.engine.start("fleet_newcomer", text("ask"))).task_id)
     monkeypatch.setattr(registry, "UNSERVED_S", 0.0)
     handle = fleet.client.get_workflow_handle(view.task_id)
     async with fleet.workers(OLD):
+        with pytest.raises(NoWorker, match=r"cannot be asked: .*no skill 'fleet_newcomer'"):
+            await collected(fleet.engine.journal(view.task_id))
         await handle.signal("message", "hello")
 
         async def events() -> set[int]:

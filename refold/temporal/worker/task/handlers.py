@@ -35,6 +35,7 @@ from refold.temporal.data.inputs import Absent, Got, message_from, reason_from, 
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import (
     CANCEL_REASON,
+    NOT_HELD,
     PAGE_ENTRIES,
     REFUSED_LATE,
     TRY_ANEW,
@@ -420,8 +421,7 @@ class TaskHandlers(ABC):
     def _state_at(self, seq: int) -> Snapshot:
         if not self._base.seq <= seq <= self._now.seq:
             raise InputRejected(
-                f"this run holds the entries {self._base.seq + 1} to {self._now.seq} of task "
-                f"{self._now.task_id!r}, not {seq}"
+                f"{NOT_HELD} {self._base.seq + 1} to {self._now.seq} of task {self._now.task_id!r}, not {seq}"
             )
         near = next((mark for mark in reversed(self._marks) if mark.seq <= seq), self._base)
         entries = self._entries[near.seq - self._base.seq : seq - self._base.seq]
