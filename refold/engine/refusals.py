@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import skill_id
 from refold.core.content import Content
-from refold.core.errors import InputRejected, shown
+from refold.core.errors import DefinitionError, InputRejected, shown
 from refold.core.events import UserMessage
 from refold.core.lifecycle import Status, TaskState
 from refold.core.schema import problems
@@ -20,12 +22,29 @@ T = TypeVar("T")
 _TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=,-]{0,199}")
 
 
-def check_task_id(id: str) -> str:
+def check_skill_id(skill: object) -> None:
+    """The name of the skill that a new task is to run.
+
+    Raises:
+        InputRejected: It is no text, such as the skill itself in place of its id.
+    """
+    if isinstance(skill, str):
+        return
+    try:
+        way_out = f"; write {skill_id(skill_of(skill))!r}"
+    except DefinitionError:
+        way_out = ""
+    raise InputRejected(f"a task starts by the id of its skill, a text; got {shown(skill)}{way_out}")
+
+
+def check_task_id(id: object) -> str:
     """An id that somebody gives to a new task. It stands in addresses, file names and commands as it is.
 
     Raises:
         InputRejected: It is none.
     """
+    if not isinstance(id, str):
+        raise InputRejected(f"a task id is a text; got {shown(id)}; write str(...)")
     if _TASK_ID.fullmatch(id):
         return id
     raise InputRejected(
@@ -37,16 +56,18 @@ def check_task_id(id: str) -> str:
 LONGEST_DELAY = timedelta(days=3653)
 
 
-def check_later(hold: bool, start_delay: timedelta | None) -> None:
+def check_later(hold: bool, start_delay: object) -> None:
     """What a new task is to wait for before it begins.
 
     Raises:
-        InputRejected: The delay is out of bounds, or is given with `hold`.
+        InputRejected: The delay is no `timedelta`, is out of bounds, or is given with `hold`.
     """
     if start_delay is None:
         return
     if hold:
         raise InputRejected("a task is held, or begins after a delay; give one of hold and start_delay")
+    if not isinstance(start_delay, timedelta):
+        raise InputRejected(f"start_delay is a timedelta; got {shown(start_delay)}; write timedelta(seconds=...)")
     if not timedelta(0) < start_delay <= LONGEST_DELAY:
         raise InputRejected(f"a start is delayed by more than 0 and at most 10 years; got {start_delay}")
 

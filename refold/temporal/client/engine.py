@@ -20,7 +20,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
 from refold.engine import Build, Decision, Listed, News, OffspringView, Place, TaskFilter, TaskView
 from refold.engine.decisions import DecidesOne
-from refold.engine.refusals import check_later, check_task_id, checked, message_of
+from refold.engine.refusals import check_later, check_skill_id, check_task_id, checked, message_of
 from refold.record import Explanation, TaskRecord, explain
 from refold.temporal.client import lineage, listing, starting, updates, views
 from refold.temporal.client.connection import PATIENCE, Connection, connected
@@ -102,6 +102,7 @@ class TemporalEngine(DecidesOne):
         batch: bool = False,
     ) -> TaskView:
         """See `Engine.start`."""
+        check_skill_id(skill)
         check_later(hold, start_delay)
         argument = checked(
             TaskStart,

@@ -41,7 +41,7 @@ from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.values import shortened
 from refold.engine import EngineError, Listed, ScheduleNotFound, ScheduleView
-from refold.engine.refusals import checked, message_of
+from refold.engine.refusals import check_skill_id, checked, message_of
 from refold.temporal.client import search, starting, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals, server_refused, unwritable
@@ -145,6 +145,7 @@ class Schedules:
                 pause on a failure, or the times cannot be read, or never come.
         """
         _check_id(id)
+        check_skill_id(skill)
         timing.checked()
         if pause_on_failure and timing.overlap is Overlap.ALLOW:
             raise InputRejected(

@@ -32,6 +32,7 @@ from refold.engine.decisions import DecidesOne, decision_of, gate_of, holder_of
 from refold.engine.refusals import (
     HAS_BEGUN,
     check_later,
+    check_skill_id,
     check_task_id,
     checked,
     is_over,
@@ -94,6 +95,7 @@ class FakeEngine(Controls, DecidesOne):
     ) -> TaskView:
         """See `Engine.start`. Generated ids are `{skill}-1`, `{skill}-2`, … Here no task waits for another one."""
         self._reach()
+        check_skill_id(skill)
         check_later(hold, start_delay)
         message = message_of(content, message_id=message_id, delivery_id=delivery_id)
         before = None if previous is None else self._task(previous).now
