@@ -35,7 +35,7 @@ from refold.a2a.tasks.routing import Router, Routing, SkillRouter
 from refold.a2a.tasks.sending import Sender
 from refold.callbacks.address import CallbackSettings
 from refold.callbacks.address import settings as callback_settings
-from refold.core.authoring.define import skill_of
+from refold.core.authoring.define import listed, skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.engine import Engine
 from refold.web.approvals import approval_app
@@ -75,7 +75,7 @@ def a2a_app(
         DefinitionError: The environment's settings of callbacks cannot be.
     """
     settings, security = settings or Settings(), security or Security()
-    compiled = {skill_id(skill): skill for skill in map(skill_of, skills)}
+    compiled = {skill_id(skill): skill for skill in map(skill_of, listed(skills))}
     if not compiled:
         raise ValueError("a gateway needs one skill or more")
     parts = _parts(engine, compiled, settings, push or NoPush(), router, security)

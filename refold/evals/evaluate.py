@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from refold.core.authoring.define import skill_of
+from refold.core.authoring.define import listed, skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.core.commands import Command
 from refold.core.errors import InputRejected
@@ -87,7 +87,9 @@ async def evaluated(
 
 
 def _skill(task: Exported, skills: Iterable[Any] | Mapping[str, Skill]) -> Skill:
-    known = dict(skills) if isinstance(skills, Mapping) else {skill_id(one): one for one in map(skill_of, skills)}
+    known = (
+        dict(skills) if isinstance(skills, Mapping) else {skill_id(one): one for one in map(skill_of, listed(skills))}
+    )
     if task.header.redacted:
         raise ExportError(f"the export of task {task.task_id!r} is redacted; export the task without --redact")
     if task.header.skill not in known:

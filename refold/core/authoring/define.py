@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, TypeVar, Unpack, cast
 
 from refold.core.authoring.reducer import compile_reducer
@@ -42,15 +43,32 @@ def skill_of(author: Any) -> Skill:
     Raises:
         DefinitionError: `author` is no skill, or is written wrongly.
     """
+    if (compiled := _compiled(author)) is not None:
+        return compiled
     if isinstance(author, type):
-        compiled: Skill | None = vars(author).get("__refold_skill__")  # its own, not its base class's
-        return compiled or _compile(options_for(author), author)
-    if callable(getattr(author, "on", None)) and hasattr(author, "options"):
-        return cast("Skill", author)
-    named, way_out = repr(author), ""
+        return _compile(options_for(author), author)
+    named = author if isinstance(author, str) else str(getattr(author, "__name__", None) or brief(author))
+    raise DefinitionError(
+        named, [f"it is neither a class with on_event or @step methods, nor a table{_way_out(author)}"]
+    )
+
+
+def _compiled(author: Any) -> Skill | None:
+    if isinstance(author, type):
+        own: Skill | None = vars(author).get("__refold_skill__")  # not its base class's
+        return own
+    return cast("Skill", author) if callable(getattr(author, "on", None)) and hasattr(author, "options") else None
+
+
+def _way_out(author: Any) -> str:
+    """What to give in place of what is no skill, where that can be told."""
     if isinstance(author, str):
-        named, way_out = author, "; a skill is given itself, not by its name: import it"
-    raise DefinitionError(named, [f"it is neither a class with on_event or @step methods, nor a table{way_out}"])
+        return "; a skill is given itself, not by its name: import it"
+    if isinstance(author, ModuleType):
+        skills = [f"{author.__name__}.{name}" for name, one in vars(author).items() if _compiled(one) is not None]
+        return f"; it is a module: give a skill of it{': ' * bool(skills)}{', '.join(skills)}"
+    cls = type(author)
+    return f"; give the class, {cls.__name__}, not an object of it" if _compiled(cls) is not None else ""
 
 
 def listed(skills: Any) -> Iterable[Any]:
@@ -78,5 +96,6 @@ def _compile(options: Options, cls: type) -> Skill:
             raise DefinitionError(options.card.id, ["it is a reducer, which has no steps to keep a contract between"])
         return compile_reducer(options, cls)
     if not steps:
-        raise DefinitionError(options.card.id, ["it has neither on_event nor a @step method"])
+        way_out = "; it is the workflow of a skill: give the skill itself" if _compiled(vars(cls).get("skill")) else ""
+        raise DefinitionError(options.card.id, [f"it has neither on_event nor a @step method{way_out}"])
     return compile_steps(options, steps, cls)

@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from refold.core.authoring.define import skill_of
+from refold.core.authoring.define import listed, skill_of
 from refold.core.authoring.skill import skill_id
 from refold.engine import Engine
 from refold.seen.logs import logger
@@ -66,7 +66,7 @@ def page_app(engine: Engine, access: Access, pages: Pages | None = None) -> Star
         pages: What else it shows.
     """
     pages = pages or Pages()
-    compiled = {skill_id(one): one for one in map(skill_of, pages.skills)}
+    compiled = {skill_id(one): one for one in map(skill_of, listed(pages.skills))}
     site = Site(engine=engine, access=access, skills=compiled, temporal_ui=pages.temporal_ui, schedules=pages.schedules)
 
     async def wrong(request: Request, error: Exception) -> Response:

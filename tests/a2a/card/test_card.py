@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from google.protobuf.json_format import ParseDict
 from jwt import PyJWK
 
-from refold import Content, Ctx, Transition, flow_skill, step
+from refold import Content, Ctx, DefinitionError, Transition, flow_skill, step
 from refold.a2a import Provider, Security, Settings, a2a_app
 from refold.a2a.card.signing import SigningKey
 from refold.a2a.security.api_keys import api_keys
@@ -321,6 +321,14 @@ def test_a_gateway_needs_a_skill(fake: FakeEngine) -> None:
     """
     with pytest.raises(ValueError, match="one skill or more"):
         a2a_app(fake, [])
+
+
+def test_a_skill_given_alone_is_told_to_be_listed(fake: FakeEngine) -> None:
+    """
+    A worker says so, too.
+    """
+    with pytest.raises(DefinitionError, match=r"write \[Echo\]"):
+        a2a_app(fake, skills.Echo)  # type: ignore[arg-type]  # the mistake
 
 
 @pytest.mark.parametrize("mode", ["image/png", "IMAGE/JPEG; q=1"])

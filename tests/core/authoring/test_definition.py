@@ -26,6 +26,7 @@ from refold import (
 from refold.core.authoring.define import listed
 from refold.core.steps.table import steps_of
 from tests.core.byhand import ByHand
+from workflows import hello, planner
 
 
 class State(BaseModel):
@@ -126,6 +127,23 @@ def test_one_skill_or_a_text_is_no_list_of_skills() -> None:
     assert problem(lambda: listed(Reducer)) == "it is given alone, where a list of skills is expected: write [Reducer]"
     assert problem(lambda: listed("hello")).startswith("it is a text, not a list of skills: import the skill")
     assert list(listed([Reducer])) == [Reducer]
+
+
+@pytest.mark.parametrize(
+    ("given", "way_out"),
+    [
+        pytest.param(hello, "it is a module: give a skill of it: workflows.hello.Hello", id="its module"),
+        pytest.param(planner, "it is a module: give a skill of it: workflows.planner.Planner", id="an agent's module"),
+        pytest.param(hello.Hello(), "give the class, Hello, not an object of it", id="an object of its class"),
+        pytest.param(hello.HelloWorkflow, "it is the workflow of a skill: give the skill itself", id="its workflow"),
+        pytest.param("hello", "a skill is given itself, not by its name: import it", id="its name"),
+    ],
+)
+def test_what_is_given_in_place_of_a_skill_is_told_what_to_give(given: Any, way_out: str) -> None:
+    """
+    A worker also takes modules and workflows; `play`, `FakeEngine` and gateways take skills.
+    """
+    assert problem(lambda: skill_of(given)).endswith(f"; {way_out}")
 
 
 class WithPlain(BaseModel):
