@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -185,15 +186,16 @@ async def run_worker(
         options: Passed on to `temporalio.worker.Worker`.
 
     Raises:
-        DefinitionError: A skill, a tool, an MCP server or a setting is wrong, or there is nothing to serve.
+        DefinitionError: A skill, a tool, an MCP server or a setting is wrong, there is nothing to serve, or this is not
+            the main thread.
         NotConnected: No server answers.
         StorageError: The storage for large values cannot be used.
     """
     log_to_stderr(as_json=log_json)
     servers = servers_in(mcp) if isinstance(mcp, Path) else mcp
     grace = grace_from_env() if grace_s is None else checked_grace(grace_s)
-    if not (skills or tools or servers or options.keys() & _SERVED):
-        problem = "it would serve nothing: give it skills or tools"
+    serves = bool(skills or tools or servers or options.keys() & _SERVED)
+    if problem := _why_not(serves):
         raise DefinitionError(task_queue, [problem], what="worker of task queue")
     check_place(health)
     measure(metrics)
@@ -225,6 +227,14 @@ async def run_worker(
     finally:
         for task in (running, stopping):
             task.cancel()
+
+
+def _why_not(serves: bool) -> str | None:
+    if not serves:
+        return "it would serve nothing: give it skills or tools"
+    if threading.current_thread() is not threading.main_thread():
+        return "run_worker takes the process's signals, in the main thread alone: in another one, use make_worker"
+    return None
 
 
 @asynccontextmanager

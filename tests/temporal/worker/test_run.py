@@ -61,6 +61,14 @@ async def test_a_worker_that_would_serve_nothing_is_refused() -> None:
         await run_worker([], address="nowhere.invalid:7233")
 
 
+async def test_a_worker_that_takes_signals_is_refused_outside_of_the_main_thread() -> None:
+    """
+    Python leaves signals to the main thread, and said so only after the server was asked.
+    """
+    with pytest.raises(DefinitionError, match=r"(?s)'refold'.*main thread alone: in another one, use make_worker"):
+        await asyncio.to_thread(asyncio.run, run_worker([hello], address="nowhere.invalid:7233"))
+
+
 async def test_a_worker_of_a_deployment_names_its_code(client: Client) -> None:
     """
     Without a build id it would be no version of anything.
