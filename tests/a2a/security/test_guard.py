@@ -18,6 +18,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection
 from starlette.routing import Mount
+from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
 from refold.a2a.security import Security
@@ -392,3 +393,14 @@ async def test_callers_of_the_application_call_so_often_too() -> None:
         alan = (await http.get("/", headers={"X-User": "alan"})).status_code
 
     assert (grace, alan) == ([200, 200, 429], 200)
+
+
+def test_starlettes_test_client_says_that_it_calls_from_this_machine() -> None:
+    """
+    Its own address and host are made up; docs/a2a.md says how to name others.
+    """
+    here: dict[str, Any] = {"base_url": "http://127.0.0.1:9000", "client": ("127.0.0.1", 50000)}
+
+    statuses = [TestClient(app(Security()), **given).get("/").status_code for given in ({}, here)]
+
+    assert statuses == [421, 200]
