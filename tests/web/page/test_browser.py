@@ -33,7 +33,9 @@ from tests.services.serving import free_port
 ROOT = Path(__file__).parents[3]
 AXE = ROOT / "tests" / "a2a" / "js" / "node_modules" / "axe-core" / "axe.min.js"
 SOON_MS = 20_000
-"""How long a busy machine may take, in milliseconds."""
+"""How long a busy machine may take, in milliseconds; Playwright waits for 5 s by itself."""
+
+expect.set_options(timeout=SOON_MS)
 
 PHONE: ViewportSize = {"width": 390, "height": 844}
 HALF: ViewportSize = {"width": 640, "height": 400}
@@ -172,7 +174,7 @@ def card(page: Page, task_id: str) -> Any:
 
 async def gone(page: Page, task_id: str) -> None:
     """Wait until a task is no longer in the inbox."""
-    await expect(card(page, task_id)).to_have_count(0, timeout=SOON_MS)
+    await expect(card(page, task_id)).to_have_count(0)
 
 
 async def picture(page: Page | Locator, name: str) -> None:
@@ -202,7 +204,7 @@ async def test_a_gate_appears_by_itself_and_is_approved(opened: Open, engine: En
     page = await opened()
     await expect(page.get_by_role("heading", name="Waits for you")).to_be_visible()
     await order(engine, "live-1")
-    await expect(card(page, "live-1")).to_be_visible(timeout=SOON_MS)
+    await expect(card(page, "live-1")).to_be_visible()
     await picture(page, "inbox")
 
     await card(page, "live-1").get_by_role("button", name="Approve", exact=True).click()
@@ -228,11 +230,11 @@ async def test_what_comes_before_the_stream_is_open_is_shown(opened: Open, engin
     await slow.route(re.compile(r"/live(\?|$)"), wait)
     await slow.goto("")
     await order(engine, "gap-1")
-    await expect(card(other, "gap-1")).to_be_visible(timeout=SOON_MS)
+    await expect(card(other, "gap-1")).to_be_visible()
     await expect(card(slow, "gap-1")).to_have_count(0)
     going.set()
 
-    await expect(card(slow, "gap-1")).to_be_visible(timeout=SOON_MS)
+    await expect(card(slow, "gap-1")).to_be_visible()
     await engine.cancel("gap-1")
 
 
@@ -247,7 +249,7 @@ async def test_what_somebody_types_is_not_lost(opened: Open, engine: Engine) -> 
     await mine.get_by_label("Amount cents").fill("450")
     await picture(page, "change")
     await order(engine, "edit-2")
-    await expect(page.get_by_role("link", name="Something has changed. Show it")).to_be_visible(timeout=SOON_MS)
+    await expect(page.get_by_role("link", name="Something has changed. Show it")).to_be_visible()
     await expect(mine.get_by_label("Amount cents")).to_have_value("450")
 
     await mine.get_by_role("button", name="Approve with these changes").click()
@@ -266,7 +268,7 @@ async def test_what_somebody_begins_to_type_meanwhile_is_not_lost(opened: Open, 
     await order(engine, "begun-1")
     page = await opened()
     mine = card(page, "begun-1")
-    await expect(mine).to_be_visible(timeout=SOON_MS)
+    await expect(mine).to_be_visible()
     asked, going = asyncio.Event(), asyncio.Event()
 
     async def wait(route: Route) -> None:
@@ -280,7 +282,7 @@ async def test_what_somebody_begins_to_type_meanwhile_is_not_lost(opened: Open, 
     await mine.get_by_text("Change it, then approve").click()
     going.set()
 
-    await expect(page.get_by_role("link", name="Something has changed. Show it")).to_be_visible(timeout=SOON_MS)
+    await expect(page.get_by_role("link", name="Something has changed. Show it")).to_be_visible()
     await mine.get_by_label("Amount cents").fill("450")
     await expect(mine.get_by_label("Amount cents")).to_have_value("450")
     for task_id in ("begun-1", "begun-2"):
@@ -298,7 +300,7 @@ async def test_two_people_race(opened: Open, engine: Engine) -> None:
         card(bob, "race-1").get_by_role("button", name="Deny", exact=True),
     ]
     for button in buttons:
-        await expect(button).to_be_visible(timeout=SOON_MS)
+        await expect(button).to_be_visible()
 
     await asyncio.gather(*(button.click() for button in buttons))
 
@@ -340,12 +342,12 @@ async def test_an_open_inbox_hears_of_one_of_several_gates(opened: Open, engine:
     """
     await order(engine, "part-1", "two")
     page, other = await opened(name="ada"), await opened("task/part-1", name="bob")
-    await expect(page.get_by_text("2 approvals of one task.")).to_be_visible(timeout=SOON_MS)
+    await expect(page.get_by_text("2 approvals of one task.")).to_be_visible()
 
     await other.locator("article.gate", has_text="first").get_by_label("Approve").check()
     await other.get_by_role("button", name="Send these decisions").click()
 
-    await expect(card(page, "part-1")).to_have_count(1, timeout=SOON_MS)
+    await expect(card(page, "part-1")).to_have_count(1)
     await engine.cancel("part-1")
 
 
@@ -363,7 +365,7 @@ async def test_an_agents_calls_of_one_turn_are_decided_in_one_form(opened: Open,
     page = await opened(viewport=PHONE)
     together = page.locator("section.together", has=page.get_by_role("link", name="turn-1").first)
     cards = together.locator("article.gate")
-    await expect(cards).to_have_count(3, timeout=SOON_MS)
+    await expect(cards).to_have_count(3)
     await expect(cards.nth(1).locator("header")).to_contain_text("mail.2")
 
     await cards.nth(0).get_by_label("Approve").focus()
@@ -404,8 +406,8 @@ async def test_the_story_comes_as_it_happens(opened: Open, engine: Engine) -> No
     await page.get_by_label("Its id").fill("story-1")
     await page.get_by_role("button", name="Start").click()
 
-    await expect(page.locator(".writing").first).to_be_visible(timeout=SOON_MS)
-    await expect(page.locator("#head .state")).to_have_text("Done", timeout=SOON_MS)
+    await expect(page.locator(".writing").first).to_be_visible()
+    await expect(page.locator("#head .state")).to_have_text("Done")
     await expect(page.locator(".entry")).to_have_count((await engine.look("story-1")).seq)
     await expect(page.locator(".writing")).to_have_count(0)
     await expect(page.get_by_role("heading", name="Result")).to_be_visible()
@@ -420,8 +422,8 @@ async def test_a_tools_progress_is_shown_while_it_runs(opened: Open, engine: Eng
     page = await opened("task/count-1")
 
     report = page.locator(".writing")
-    await expect(report).to_have_text(re.compile(r"^count_shelves: shelf \d+ of 10$"), timeout=SOON_MS)
-    await expect(page.locator("#head .state")).to_have_text("Done", timeout=SOON_MS)
+    await expect(report).to_have_text(re.compile(r"^count_shelves: shelf \d+ of 10$"))
+    await expect(page.locator("#head .state")).to_have_text("Done")
     await expect(report).to_have_count(0)
     await expect(page.get_by_text("shelf")).to_have_count(0)
 
@@ -470,7 +472,7 @@ async def test_a_recovered_task_that_fails_again_is_told_of(opened: Open, engine
     await page.get_by_role("button", name="Recover").click()
     await expect(page.get_by_role("heading", name="bad-2.r1")).to_be_visible()
     await expect(page.get_by_role("status")).to_contain_text("was started to go on for bad-2")
-    await expect(page.locator("#head .state")).to_have_text("Failed", timeout=SOON_MS)
+    await expect(page.locator("#head .state")).to_have_text("Failed")
     await expect(page.get_by_role("link", name="Recover")).to_be_visible()
 
 
@@ -521,7 +523,7 @@ async def test_many_are_canceled_by_a_saved_view(opened: Open, engine: Engine) -
 
     await page.get_by_role("button", name="Do it").click()
 
-    await expect(page.get_by_role("status")).to_have_text("12 of 12 done.", timeout=SOON_MS)
+    await expect(page.get_by_role("status")).to_have_text("12 of 12 done.")
     assert {(await engine.look(f"many-{number}")).status for number in range(12)} == {Status.CANCELED}
 
 
@@ -555,7 +557,7 @@ async def test_the_last_page_of_the_list_back_and_forward(opened: Open, engine: 
     await asyncio.gather(*(engine.start("charge", Content.from_text("5"), task_id=f"leaf-{n:02}") for n in range(51)))
     page = await opened("tasks?text=leaf")
     rows, more = page.locator(".tasks tbody tr"), page.get_by_role("link", name="More")
-    await expect(page.locator(".counts")).to_have_text("Done 51", timeout=SOON_MS)
+    await expect(page.locator(".counts")).to_have_text("Done 51")
     await expect(more).to_be_visible()
     first = await rows.locator("td a").all_inner_texts()
 
@@ -645,7 +647,7 @@ async def test_a_page_outlives_worker_and_gateway(opened: Open, engine: Engine, 
     """
     await order(engine, "kill-1")
     page = await opened("task/kill-1", name="bob")
-    await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible(timeout=SOON_MS)
+    await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
 
     os.kill(dev.up["worker_pid"], signal.SIGKILL)
     os.kill(dev.up["gateway_pid"], signal.SIGKILL)
