@@ -260,7 +260,9 @@ def _settings(file: Path | None, **said: str | None) -> Settings:
     except OSError as error:
         raise CallError(f"--settings {file} cannot be read: {error.strerror or error}") from None
     except ValidationError as error:
-        raise CallError(f"the gateway's settings do not fit: {problems(error)}") from None
+        place = "" if file is None else f" in {file}"
+        names = ", ".join(Settings.model_fields)
+        raise CallError(f"the gateway's settings{place} do not fit: {problems(error)}; there are: {names}") from None
 
 
 def _completed(settings: Settings, **found: str | None) -> Settings:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from refold.cli.errors import CallError
 from refold.cli.verbs.processes.serve import _completed, _settings
 from tests.cli.conftest import Shell
 
@@ -112,6 +113,16 @@ def test_what_the_command_says_goes_before_the_file(tmp_path: Path) -> None:
     told = _settings(file, url="https://b.example", name=None)
 
     assert (told.url, told.name, told.version) == ("https://b.example", "A", "2")
+
+
+def test_a_setting_that_there_is_not_is_refused_with_the_file_and_the_names(tmp_path: Path) -> None:
+    """
+    Whoever misspelled one finds the right name beside it.
+    """
+    file = tmp_path / "a2a.json"
+    file.write_text('{"urll": "https://a.example"}')
+    with pytest.raises(CallError, match=r"settings in .*a2a\.json do not fit: urll: .*; there are: .*\burl\b"):
+        _settings(file)
 
 
 @pytest.mark.parametrize(
