@@ -31,7 +31,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from refold import InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
-from refold.engine import TaskView
+from refold.engine import EngineError, TaskView
 from refold.temporal import TemporalEngine
 from refold.temporal.data.inputs import LONGEST_ID
 from refold.temporal.dev import DevServer, find_binary
@@ -255,6 +255,8 @@ async def test_a_start_that_nobody_can_read_fails_with_what_came(
     assert view.reason.startswith("its start was refused, and its id is free: start: ")
     assert "expected: the first message" in view.reason
     assert [entry.event.kind for entry in entries] == ["unreadable"]
+    with pytest.raises(EngineError, match="cannot be recovered; start a new one: its start was refused"):
+        await engine.recover(task_id)
     await unharmed(engine, task_id)
 
 

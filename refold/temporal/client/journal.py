@@ -24,10 +24,10 @@ from refold.lineage.recover import lacks, may_lack
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_away, server_refused, timed_out, under_way, why_unanswered
-from refold.temporal.client.views import result_of
+from refold.temporal.client.views import result_of, why_ended
 from refold.temporal.data.marks import marks_of
 from refold.temporal.data.payloads import Stored, load
-from refold.temporal.data.wire import NOT_HELD, PAGE_ENTRIES, EarlierRun, Page, Segment, TaskResult
+from refold.temporal.data.wire import PAGE_ENTRIES, WRONGLY_ASKED, EarlierRun, Page, Segment, TaskResult
 
 T = TypeVar("T")
 
@@ -181,7 +181,8 @@ class JournalReader:
         description = await self.connection.describe(self.task_id)
         result = await result_of(self.connection, description)
         if result is None:
-            raise EngineError(f"the journal of task {self.task_id!r} is not kept; it cannot be recovered")
+            why = await why_ended(self.connection, description)
+            raise EngineError(f"task {self.task_id!r} left no journal and cannot be recovered; start a new one: {why}")
         found: Segment | None = None
         for run in reversed((*result.earlier, _last_run(description, result))):
             try:
@@ -305,7 +306,7 @@ class JournalReader:
                 self.task_id, query, arguments, kind=kind, run_id=run_id, patience=patience, if_open=if_open
             )
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
-            if isinstance(error, WorkflowQueryFailedError) and NOT_HELD in error.message:
+            if isinstance(error, WorkflowQueryFailedError) and any(one in error.message for one in WRONGLY_ASKED):
                 raise InputRejected(error.message) from None
             if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
                 if run_id is None:

@@ -100,7 +100,7 @@ async def view_of_closed(
 ) -> TaskView:
     """A task whose workflow has closed; see `result_of`."""
     result = await result_of(connection, description, new=new)
-    return result.task if result is not None else unanswered(description, await _why_ended(connection, description))
+    return result.task if result is not None else unanswered(description, await why_ended(connection, description))
 
 
 async def closed(connection: Connection, task_id: str) -> None:
@@ -159,7 +159,7 @@ def unanswered(description: WorkflowExecutionDescription, why: str) -> TaskView:
     )
 
 
-async def _why_ended(connection: Connection, description: WorkflowExecutionDescription) -> str:
+async def why_ended(connection: Connection, description: WorkflowExecutionDescription) -> str:
     """Why a task without a result ended: its start was refused, or Temporal ended it from outside."""
     cause = await _cause_of_end(connection, description)
     if isinstance(cause, ApplicationError) and cause.type in _REFUSALS:

@@ -32,7 +32,7 @@ from refold.core.values import Value, shortened, unreadable
 from refold.engine import StorageError
 from refold.formats import NewerFormat, current
 from refold.temporal.data.absent import NOW, SURE, WHY
-from refold.temporal.data.wire import START, PartEnded, SignedDecision, TaskResult, TaskStart
+from refold.temporal.data.wire import START, UNREADABLE_QUESTION, PartEnded, SignedDecision, TaskResult, TaskStart
 
 V = TypeVar("V", bound=Value)
 
@@ -124,7 +124,7 @@ class TaskPayloadConverter(PayloadConverter):
         if type_hints is not None and not RESULTS.issuperset(type_hints):
             absent = [payload.metadata[NOW].decode() for payload in payloads if NOW in payload.metadata]
             if absent and _asks():
-                raise QuestionAbsent(f"what was asked cannot be read: {absent[0]}")
+                raise QuestionAbsent(f"{UNREADABLE_QUESTION}: {absent[0]}")
             return self.inner.from_payloads(payloads, type_hints)
         return [_judgeable(payload, self._read(payload, type_hints)) for payload in payloads]
 

@@ -56,7 +56,13 @@ CODE_DIFFERS = "CodeDiffers"
 """The type of the failure that workflow tasks and updates fail with where the code differs from what was recorded."""
 
 NOT_HELD = "this run holds the entries"
-"""How a worker begins its refusal of a question about an entry of another run; any other failure is its own."""
+"""How a worker begins its refusal of a question about an entry of another run."""
+
+UNREADABLE_QUESTION = "what was asked cannot be read"
+"""How a worker begins its refusal of a question that was asked with a key or a stored value that it lacks."""
+
+WRONGLY_ASKED = (NOT_HELD, UNREADABLE_QUESTION)
+"""Failures of a question that are those of whoever asks; any other is the worker's."""
 
 PAGE_ENTRIES = 500
 """The most entries that one page of a journal holds."""
