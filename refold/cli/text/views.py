@@ -162,7 +162,9 @@ def _answers(view: TaskView, wait: WaitView) -> list[str]:
         gate = f" {quote(wait.gate)}" if several else ""
         return [f"refold approve {task_id}{gate}", f"refold deny {task_id}{gate}"]
     reply = "TEXT" if wait.expects is None else filled(wait.fields)
-    return [f"refold answer {task_id} {reply}{f' --slot {quote(wait.slot)}' if several else ''}"]
+    alike = sum(other.slot == wait.slot for other in view.waiting_for) > 1  # questions of its parts, say
+    question = f" --slot {quote(wait.gate if alike else wait.slot)}" if several else ""
+    return [f"refold answer {task_id} {reply}{question}"]
 
 
 def filled(fields: Sequence[str]) -> str:

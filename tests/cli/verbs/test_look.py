@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,36 @@ def test_each_question_shows_the_command_that_answers_it() -> None:
     assert shell("approve", "a", "a/1.3", "--as", "Ann").exit == 0
     assert shell("answer", "a", "yes", "--slot", "trip").err.count("the fields to, nights?") == 1
     assert shell("answer", "a", "to=Rome", "--slot", "trip").exit == 0
+
+
+@flow_skill(id="asks_one")
+class AsksOne:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.ask("size", f"Size of {content.text}?")).text)
+
+
+@flow_skill(id="asks_two")
+class AsksTwo:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        one, two = await ctx.gather(ctx.skill("one", AsksOne, "coat"), ctx.skill("two", AsksOne, "hat"))
+        return ctx.complete(f"{one.text}, {two.text}")
+
+
+def test_questions_of_one_name_are_told_apart_in_the_commands_that_answer_them() -> None:
+    """
+    The parts of a task are often of one skill, and ask by the same name.
+    """
+    shell = Shell(FakeEngine([AsksOne, AsksTwo]))
+    shell.start("asks_two", "hi", "a")
+    commands = [line[12:] for line in shell("show", "a").out.splitlines() if "refold answer" in line]
+
+    answered = [shell(*shlex.split(line.replace("TEXT", text))[1:]) for line, text in zip(commands, "ML", strict=True)]
+
+    assert commands == ["refold answer a TEXT --slot a/1.1/1.1", "refold answer a TEXT --slot a/1.2/1.1"]
+    assert [one.exit for one in answered] == [0, 0]
+    assert "M, L" in shell("show", "a").out
 
 
 @flow_skill(id="asks_hello")
