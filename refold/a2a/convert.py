@@ -122,7 +122,8 @@ def metadata_of(record: TaskRecord) -> Struct:
     """refold's metadata of a task: the skill, the newest journal entry, and why something is missing, if it is."""
     said: dict[str, JsonValue] = {"skill": record.skill, "seq": record.seq}
     if record.note:
-        said["note"] = "the task's worker cannot be asked just now; this is what is known without it"
+        why = "the task ended without its last words" if record.ended else "the task's worker cannot be asked just now"
+        said["note"] = f"{why}; this is what is known without it"
     elif record.differs:
         said["note"] = "the agent's code has changed under this task, which takes nothing meanwhile; this is its record"
     return struct_of({METADATA: said})

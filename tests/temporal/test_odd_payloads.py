@@ -254,6 +254,8 @@ async def test_a_start_that_nobody_can_read_fails_with_what_came(
     assert view.lifecycle is TaskState.FAILED
     assert view.reason.startswith("its start was refused, and its id is free: start: ")
     assert "expected: the first message" in view.reason
+    record = await engine.record(task_id)  # what gateways and the page tell
+    assert (record.reason, record.note) == (view.reason, "its start was refused")
     assert [entry.event.kind for entry in entries] == ["unreadable"]
     with pytest.raises(EngineError, match="cannot be recovered; start a new one: its start was refused"):
         await engine.recover(task_id)

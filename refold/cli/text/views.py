@@ -70,7 +70,8 @@ def card(view: TaskView, *, past: bool = False, options: str = "") -> Iterator[s
     for label, text in (("reason", view.reason), ("progress", view.progress)):
         if text:
             yield from _rows(label, clean(text).splitlines())
-    yield from _rows("note", _note(view))
+    if view.note != view.reason:
+        yield from _rows("note", _note(view))
     if view.cost is not None and view.cost.calls:
         yield row("cost", in_words(view.cost))
     yield from _family(view)

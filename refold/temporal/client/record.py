@@ -21,12 +21,13 @@ from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import of_task, server_away, server_refused, why_unanswered
 from refold.temporal.client.record_cache import RecordCache, Standing
-from refold.temporal.client.views import result_of
+from refold.temporal.client.views import result_of, why_refused
 from refold.temporal.data.inputs import start_from
 from refold.temporal.data.payloads import load
 from refold.temporal.data.wire import TaskStart
 
 ENDED_OUTSIDE = "Temporal ended it from outside"
+"""Without what an operator said, which is not for those who only called for the task."""
 
 
 async def read_record(connection: Connection, cache: RecordCache, task_id: str) -> TaskRecord:
@@ -66,7 +67,9 @@ async def _ended(connection: Connection, cache: RecordCache, description: Workfl
         return known
     result = await result_of(connection, description)
     if result is None:
-        return await _as_started(connection, description, ENDED_OUTSIDE)
+        refused = await why_refused(connection, description)
+        note = "its start was refused" if refused else ENDED_OUTSIDE  # as the reason, but for what a refusal may quote
+        return await _as_started(connection, description, note, refused or ENDED_OUTSIDE)
     try:
         last = await load(result.journal, connection.client.data_converter)
     except StorageError as error:
@@ -76,7 +79,9 @@ async def _ended(connection: Connection, cache: RecordCache, description: Workfl
     return record
 
 
-async def _as_started(connection: Connection, description: WorkflowExecutionDescription, why: str) -> TaskRecord:
+async def _as_started(
+    connection: Connection, description: WorkflowExecutionDescription, note: str, reason: str = ""
+) -> TaskRecord:
     """The task as its last run began, where neither worker nor result says how it went on."""
     start = await start_of(connection, description)
     listed = search.as_listed(description)
@@ -85,8 +90,8 @@ async def _as_started(connection: Connection, description: WorkflowExecutionDesc
         "status": listed.status,
         "status_at": listed.status_at,
         "lifecycle": listed.lifecycle,
-        "reason": why if listed.lifecycle is TaskState.FAILED else "",
-        "note": why,
+        "reason": (reason or note) if listed.lifecycle is TaskState.FAILED else "",
+        "note": note,
     }
     if start.snapshot is not None:
         return record_of(with_first(start.snapshot, start.message)).model_copy(update={**fields, "waits": ()})

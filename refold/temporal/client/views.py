@@ -162,14 +162,25 @@ def unanswered(description: WorkflowExecutionDescription, why: str) -> TaskView:
 async def why_ended(connection: Connection, description: WorkflowExecutionDescription) -> str:
     """Why a task without a result ended: its start was refused, or Temporal ended it from outside."""
     cause = await _cause_of_end(connection, description)
-    if isinstance(cause, ApplicationError) and cause.type in _REFUSALS:
-        return f"its start was refused, and its id is free: {cause.message}"
+    if refused := _refusal(cause):
+        return refused
     if description.status is WorkflowExecutionStatus.COMPLETED:
         return (
             f"what it returned is the result of no skill: {description.workflow_type!r} is another program's workflow, "
             "and Temporal's own tools show it"
         )
     return "Temporal ended it from outside" + ("" if cause is None else f": {cause}")
+
+
+async def why_refused(connection: Connection, description: WorkflowExecutionDescription) -> str:
+    """Why the start of a task without a result was refused; empty if it was not."""
+    return _refusal(await _cause_of_end(connection, description))
+
+
+def _refusal(cause: BaseException | None) -> str:
+    if isinstance(cause, ApplicationError) and cause.type in _REFUSALS:
+        return f"its start was refused, and its id is free: {cause.message}"
+    return ""
 
 
 async def _cause_of_end(connection: Connection, description: WorkflowExecutionDescription) -> BaseException | None:
@@ -201,7 +212,7 @@ async def start_was_refused(connection: Connection, description: WorkflowExecuti
     cause = await _cause_of_end(connection, description)
     if isinstance(cause, TerminatedError):
         return NEVER_BEGAN in cause.details
-    return isinstance(cause, ApplicationError) and cause.type in _REFUSALS
+    return bool(_refusal(cause))
 
 
 _END = "read the end of"

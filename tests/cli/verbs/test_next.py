@@ -310,6 +310,17 @@ def test_a_task_whose_code_differs_takes_nothing() -> None:
     assert "Pay 5 cents?" in shown
 
 
+def test_a_reason_that_is_all_there_is_to_say_is_said_once() -> None:
+    """
+    A task that left no journal has its end as the reason and as the note.
+    """
+    ended = TaskView(
+        task_id="t1", skill="s", status=Status.FAILED, lifecycle=TaskState.FAILED, reason="refused", note="refused"
+    )
+
+    assert [str(line) for line in card(ended)][2:] == ["reason      refused"]
+
+
 ELSEWHERE = ["--address", "prod:7233", "--namespace", "team a"]
 THERE = "--address prod:7233 --namespace 'team a'"
 

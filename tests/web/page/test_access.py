@@ -531,6 +531,27 @@ async def test_who_may_not_see_payloads_reads_no_recorded_value_in_a_reason(
     await check("/task/a1", "/story/a1", "/calls/a1")
 
 
+async def test_who_may_not_see_payloads_reads_no_refusal_of_a_start(
+    engine: FakeEngine, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A task that left no journal has its end in the note, too, which may quote what it began with; others read it once.
+    """
+    await engine.start("echo", Content.from_text("go"), task_id="e1")
+    look, why = engine.look, "its start was refused: no number: sesame-opens"
+
+    async def told(task_id: str) -> TaskView:
+        return (await look(task_id)).model_copy(update={"reason": why, "note": why, "seq": 0})
+
+    monkeypatch.setattr(engine, "look", told)
+    nora = await open_page(key="key-of-nora", see_all=("*",), no_payloads=("nora",))
+    ada = await open_page(key="key-of-ada", see_all=("*",))
+
+    for path in ("/task/e1", "/head/e1"):
+        assert "sesame" not in (await nora.get(path)).text, path
+        assert (await ada.get(path)).text.count("sesame-opens") == 1, path
+
+
 PATHS = ("task", "head", "waits", "story", "calls", "content", "artifact", "raw", "live", "ask", "at", "explain",
          "beside", "gate")  # fmt: skip
 POSTS: dict[str, dict[str, str]] = {
