@@ -26,6 +26,7 @@ from refold.engine import NoWorker, TaskNotFound, TaskView, UnknownSkill
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import of_task, why_effects_wait, why_unanswered
+from refold.temporal.data.search_attributes import state_since
 from refold.temporal.data.wire import RESULT_MEMO, TaskResult
 
 
@@ -154,7 +155,9 @@ def unanswered(description: WorkflowExecutionDescription, why: str) -> TaskView:
         status=derive_status(lifecycle, ending),
         lifecycle=lifecycle,
         reason=why if ending is not None and ending is not Ending.COMPLETED else "",
-        updated_at=description.close_time or description.start_time,
+        updated_at=description.close_time
+        or state_since(description.typed_search_attributes)  # after a seal its run began later
+        or description.start_time,
         note=why,
     )
 

@@ -30,6 +30,7 @@ from refold.temporal import Outcome, RefoldPlugin, TaskUpgrade, TemporalEngine, 
 from refold.temporal.data.search_attributes import SKILL
 from refold.temporal.data.storage import Folder
 from refold.temporal.upgrade import upgrade as upgrading
+from refold.temporal.upgrade.sealing import seal, taken
 from refold.testing.play import START
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_later import LATER
@@ -436,6 +437,10 @@ async def test_a_task_whose_version_is_gone_says_so(
     async with worker(client, values, sealed_skills, "gone", "b1", "gone"):
         await make_current(client, "gone", "b1")
         task_id = await begun(engine, "pays", "gone tea")
+        first = await engine.connection.describe(task_id)
+        await seal(engine.connection, task_id)
+        sealed = await taken(engine.connection, task_id, first.run_id, upgrading.PATIENCE)
+        before = await engine.look(task_id)
     engine = TemporalEngine(client, "gone", patience=SOON)
     async with worker(client, values, sealed_skills, "gone", "b2", "gone"):
         await make_current(client, "gone", "b2")
@@ -445,6 +450,8 @@ async def test_a_task_whose_version_is_gone_says_so(
     why = "no worker of version gone:b1 answers, which the task runs on; start one with"
     command = "`refold worker --task-queue gone --deployment gone --build-id b1`"
     assert view.note == f"{why} {command}"
+    assert before.updated_at is not None
+    assert view.updated_at == before.updated_at < sealed.start_time, "the server knows since when it waits"
     assert (found[task_id].outcome, found[task_id].why) == (Outcome.CANNOT, view.note)
 
 
