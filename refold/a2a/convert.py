@@ -70,11 +70,14 @@ def _part_in(part: A2APart, number: int) -> Part:
             data = data_of(part.data, f"parts[{number}].data")
             if not is_carried(data):
                 raise InvalidParamsError(f"parts[{number}].data is nested deeper than {MOST_LEVELS} levels")
-            if data is not None:
-                return Part(data=data, **rest)
+            if data is None:  # also after a text: ProtoJSON takes a null there for the part's content
+                raise InvalidParamsError(
+                    f"parts[{number}].data is null, which is no data here: leave `data` out where the part is text or "
+                    "a file, or send an object, with null as a field"
+                )
+            return Part(data=data, **rest)
         case _:
-            pass
-    raise InvalidParamsError(f"parts[{number}] holds none of text, raw, url and data")
+            raise InvalidParamsError(f"parts[{number}] holds none of text, raw, url and data")
 
 
 # --- to A2A

@@ -366,6 +366,18 @@ async def test_a_skill_gets_whole_numbers_as_ints(fake: FakeEngine, gateway: Cal
     assert json.dumps(record.messages[0].content.data, sort_keys=True) == json.dumps(data, sort_keys=True)
 
 
+@pytest.mark.parametrize("part", [{"data": None}, {"text": "hi", "data": None}], ids=["alone", "beside a text"])
+async def test_data_that_is_null_is_refused_as_what_it_is(gateway: Calls, part: dict[str, Any]) -> None:
+    """
+    A2A's JSON reads a null there as data, which takes the place of the text before it.
+    """
+    error = (await gateway.rpc("SendMessage", {"message": said(parts=[part]), "metadata": {"skill": "echo"}}))["error"]
+
+    assert error["code"] == -32602
+    assert "parts[0].data is null" in error["message"]
+    assert "leave `data` out" in error["message"]
+
+
 @pytest.mark.parametrize("named", ["*", "*/*", "text/*", "[!x]*", "TEXT/*; charset=utf-8"])
 async def test_a_pattern_is_no_media_type_of_a_part(gateway: Calls, named: str) -> None:
     """
