@@ -6,11 +6,15 @@ errors do not say what came back. So a request that fails is answered here, and 
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any
 
 import httpx2
 from pydantic_core import from_json
+
+from refold.effects.mcp.surrogates import mended
 
 HEARD: ContextVar[list[httpx2.Response | httpx2.RequestError]] = ContextVar("refold_mcp_heard")
 """What came back for MCP's requests of one call, oldest first: the SDK makes them in the context of its caller."""
@@ -33,7 +37,7 @@ class McpHttp(httpx2.AsyncClient):
         asks = _asks(await request.aread())  # nobody has read the request by which the SDK follows a redirect
         heard: httpx2.Response | httpx2.RequestError
         try:
-            heard = response = await super().send(request, **options)
+            heard = response = _readable(await super().send(request, **options))
             if "json" in response.headers.get("content-type", ""):
                 await response.aread()  # here, since it may break off; the SDK reads a stream of events itself
         except httpx2.RequestError as error:
@@ -41,6 +45,35 @@ class McpHttp(httpx2.AsyncClient):
         if asks:
             HEARD.get([]).append(heard)
         return response
+
+
+class _Readable(httpx2.Response):
+    """An answer without halves of surrogate pairs, see `surrogates`; a line of it comes once it is whole."""
+
+    async def aiter_bytes(self, chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
+        """See `httpx2.Response.aiter_bytes`."""
+        line: list[bytes] = []
+        async with aclosing(super().aiter_bytes(chunk_size)) as pieces:
+            async for piece in pieces:
+                end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) + 1
+                if end:
+                    yield mended(b"".join([*line, piece[:end]]))
+                    line = []
+                line.append(piece[end:])
+        yield mended(b"".join(line))
+
+
+def _readable(answer: httpx2.Response) -> httpx2.Response:
+    readable = _Readable(
+        answer.status_code,
+        headers=answer.headers,
+        stream=answer.stream,
+        request=answer.request,
+        extensions=answer.extensions,
+        history=answer.history,
+    )
+    readable.next_request = answer.next_request  # a redirect, which the SDK follows itself
+    return readable
 
 
 def _asks(body: bytes) -> bool:

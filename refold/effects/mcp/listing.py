@@ -1,7 +1,8 @@
 """Leaves out of a server's listing the tools whose definitions MCP does not allow, so that the others can be called.
 
 MCP's SDK refuses a listing as a whole if one tool in it is wrong, for example one whose `inputSchema` has no `type`. So
-the tools are taken out of what the server sent, between the transport and the SDK's client.
+the tools are taken out of what the server sent, between the transport and the SDK's client. A line of a program that
+the SDK cannot read for half of a surrogate pair is read here.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any, Self
 
 from mcp.client import Transport
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCResponse
+from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
 from mcp_types.methods import validate_server_result
 from pydantic import ValidationError
+
+from refold.effects.mcp.surrogates import mended
 
 
 @contextlib.asynccontextmanager
@@ -67,12 +70,23 @@ class _Readable:
         return ended
 
     def _fit(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        if isinstance(item, ValidationError):
+            item = _read_again(item)
         message = item.message if isinstance(item, SessionMessage) else None
         if isinstance(message, JSONRPCResponse) and isinstance(tools := message.result.get("tools"), list):
             wrong = _wrong(message.result, self._version())
             self._unfit |= {_name(tools[place]): why for place, why in wrong.items()}
             message.result["tools"] = [tool for place, tool in enumerate(tools) if place not in wrong]
         return item
+
+
+def _read_again(unread: ValidationError) -> SessionMessage | Exception:
+    """The message in a line that could not be read; the error, if it still cannot."""
+    line = unread.errors()[0]["input"]
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(mended(line.encode()), by_name=False))
+    except (AttributeError, ValueError):
+        return unread
 
 
 def _wrong(listing: Mapping[str, Any], version: str) -> dict[int, str]:

@@ -15,6 +15,8 @@ from typing import Any, cast
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mcp.server import lowlevel
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ListToolsResult, PaginatedRequestParams, Tool
@@ -31,6 +33,7 @@ from temporalio.testing import ActivityEnvironment
 from refold import DefinitionError
 from refold.core.commands import CallTool, EffectPolicy
 from refold.core.pins import unpinned
+from refold.core.values import text
 from refold.effects import Invocation, McpServer, Never, TryLater
 from refold.effects.activities import Effects
 from refold.effects.failures.classify import surely_not_done
@@ -39,6 +42,7 @@ from refold.effects.http.client import HttpClient
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.mcp.http import HEARD, McpHttp, listen
 from refold.effects.mcp.servers import LIST, McpTool, effect_of, pin_of, servers_in
+from refold.effects.mcp.surrogates import mended
 from refold.effects.mcp.tools import McpTools
 from refold.temporal.data.payloads import RefoldPayloadConverter
 from tests.effects.conftest import failure_in, name_of
@@ -359,7 +363,7 @@ for line in sys.stdin:
             about = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {"tools": {}}}
             answer(asked["id"], result={"protocolVersion": "2025-06-18", **about})
         case "tools/list", _:
-            names = ("who", "stick", "dawdle", "late", "mumble")
+            names = ("who", "stick", "dawdle", "late", "mumble", "halve")
             named = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
             answer(asked["id"], result={"tools": named})
         case _, "who":
@@ -373,6 +377,8 @@ for line in sys.stdin:
             content = [{"type": "text", "text": "café"}]
             print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": {"content": content}}, ensure_ascii=False))
             sys.stdout.flush()
+        case _, "halve":
+            answer(asked["id"], result={"content": [{"type": "text", "text": "a sail\\ud83d"}]})
         case _, "late":
             answer(asked["id"], error={"code": -32001, "message": "the till did not answer"})
         case "ping", _:
@@ -418,6 +424,65 @@ async def test_bytes_that_are_no_text_end_no_session(shop: Shop) -> None:
         assert await shop("shop.who") == before
     finally:
         await shop.tools.close()
+
+
+@given(texts=st.lists(st.text(st.characters(categories=["C", "L", "P"]))))
+def test_halves_of_surrogate_pairs_are_replaced_and_nothing_else(texts: list[str]) -> None:
+    """
+    Pairs stay, and so does what only looks like an escape.
+    """
+    texts += ["\ud83d", "\ude00\ud83d", "\\ud83d", "\U0001f600\\"]
+
+    read = json.loads(mended(json.dumps(texts).encode()))
+
+    assert read == [text(one) for one in texts]
+
+
+async def test_an_answer_that_was_cut_within_an_emoji_is_read_over_stdio(shop: Shop) -> None:
+    """
+    The call has its result, and its effect is in no doubt.
+    """
+    shop.tools = McpTools([McpServer(name="shop", command=sys.executable, args=("-c", STUCK))])
+    try:
+        async with asyncio.timeout(30):  # less than the server's limit
+            assert await shop("shop.halve") == "a sail\N{REPLACEMENT CHARACTER}"
+    finally:
+        await shop.tools.close()
+
+
+@pytest.mark.parametrize("events", [False, True])
+async def test_an_answer_that_was_cut_within_an_emoji_is_read_over_http(events: bool, shop: Shop) -> None:
+    """
+    As a whole, or as an event of a stream that comes in pieces of any size.
+    """
+
+    async def pieces(said: str) -> AsyncIterator[str]:
+        for one in f"data: {said}\n\n":
+            yield one
+
+    async def answer(request: Request) -> Response:
+        asked = await request.json()
+        match asked["method"]:
+            case "initialize":
+                about = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {"tools": {}}}
+                result: dict[str, Any] = {"protocolVersion": "2025-06-18", **about}
+            case "tools/list":
+                result = {"tools": [{"name": "halve", "inputSchema": {"type": "object"}}]}
+            case "tools/call":
+                result = {"content": [{"type": "text", "text": "a sail\ud83d"}]}
+            case _:
+                return Response(status_code=202)
+        said = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        if events:
+            return StreamingResponse(pieces(said), media_type="text/event-stream")
+        return Response(said, media_type="application/json")
+
+    with Serving(Starlette(routes=[Route("/", answer, methods=["POST"])])) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
+        try:
+            assert await shop("shop.halve") == "a sail\N{REPLACEMENT CHARACTER}"
+        finally:
+            await shop.tools.close()
 
 
 @pytest.mark.parametrize(
