@@ -64,6 +64,8 @@ class _Readable(httpx2.Response):
 
 
 def _readable(answer: httpx2.Response) -> httpx2.Response:
+    if answer.is_closed:  # it has been read, by a request that asked for no stream
+        return answer
     readable = _Readable(
         answer.status_code,
         headers=answer.headers,

@@ -450,6 +450,20 @@ async def test_an_answer_that_was_cut_within_an_emoji_is_read_over_stdio(shop: S
         await shop.tools.close()
 
 
+async def test_an_answer_that_is_read_whole_stays_readable() -> None:
+    """
+    What the client itself has read is not read once more.
+    """
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b'{"bye": true}'
+
+    as_json = {"content-type": "application/json"}
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=as_json, content=body()))
+    async with McpHttp(transport=answer) as http:
+        assert (await http.post("http://shop.example/mcp")).json() == {"bye": True}
+
+
 @pytest.mark.parametrize("events", [False, True])
 async def test_an_answer_that_was_cut_within_an_emoji_is_read_over_http(events: bool, shop: Shop) -> None:
     """
