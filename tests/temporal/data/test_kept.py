@@ -87,7 +87,7 @@ def test_whatever_happens_to_some_uses_the_others_have_an_open_client(
     uses: list[tuple[int, int, str]], failing: int
 ) -> None:
     """
-    And each client is closed by the time the loop has ended. Fails at a use that closes the client of another.
+    And each client is closed by the time the loop has ended.
     """
     door = Door(failing=failing)
     kept = Kept(door)

@@ -261,8 +261,9 @@ def _settings(file: Path | None, **said: str | None) -> Settings:
         raise CallError(f"--settings {file} cannot be read: {error.strerror or error}") from None
     except ValidationError as error:
         place = "" if file is None else f" in {file}"
-        names = ", ".join(Settings.model_fields)
-        raise CallError(f"the gateway's settings{place} do not fit: {problems(error)}; there are: {names}") from None
+        misspelled = any(found["type"] == "extra_forbidden" for found in error.errors())
+        names = f"; there are: {', '.join(Settings.model_fields)}" if misspelled else ""
+        raise CallError(f"the gateway's settings{place} do not fit: {problems(error)}{names}") from None
 
 
 def _completed(settings: Settings, **found: str | None) -> Settings:

@@ -17,7 +17,7 @@ class _Client(Generic[T]):
     opened: asyncio.Future[T]
     users: int = 0
     unused: asyncio.Event = field(default_factory=asyncio.Event)
-    keeper: asyncio.Task[None] | None = None
+    keeper: asyncio.Task[None] | None = None  # held here: a loop holds its tasks weakly
 
 
 class Kept(Generic[T]):

@@ -123,6 +123,9 @@ def test_a_setting_that_there_is_not_is_refused_with_the_file_and_the_names(tmp_
     file.write_text('{"urll": "https://a.example"}')
     with pytest.raises(CallError, match=r"settings in .*a2a\.json do not fit: urll: .*; there are: .*\burl\b"):
         _settings(file)
+    file.write_text('{"url": 5}')
+    with pytest.raises(CallError, match=r"do not fit: url: [^;]*$"):
+        _settings(file)
 
 
 @pytest.mark.parametrize(
