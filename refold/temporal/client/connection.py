@@ -73,16 +73,29 @@ class Connection:
     """A client's access to the tasks of a server.
 
     Attributes:
-        client: With refold's data converter or plugin.
+        opened: With refold's data converter or plugin.
         task_queue: The workers that serve new tasks.
         patience: How long a worker may take to answer a query before it counts as not there.
         windows: Where the newest tasks of each filter were found.
+        made_by: The process that made it.
     """
 
-    client: Client
+    opened: Client
     task_queue: str
     patience: timedelta = PATIENCE
     windows: Windows = field(default_factory=Windows, compare=False)
+    made_by: int = field(default_factory=os.getpid, compare=False)
+
+    @property
+    def client(self) -> Client:
+        """`opened`, in the process that opened it.
+
+        Raises:
+            NotConnected: This process is a fork of that one.
+        """
+        if os.getpid() != self.made_by:
+            raise _forked()
+        return self.opened
 
     async def describe(self, task_id: str) -> WorkflowExecutionDescription:
         """The newest run of a task, as the server knows it.
@@ -252,14 +265,19 @@ async def connected(
     except AssertionError as error:
         if "across forks" not in str(error):
             raise
-        raise NotConnected(
-            "this process was forked from one that had connected, whose connection a fork cannot have: connect in the "
-            "child processes alone, or start them with `multiprocessing.get_context('spawn')`"
-        ) from None
+        raise _forked() from None
     except ValueError as error:
         if "target URL" not in str(error):  # a certificate without its key, for example
             raise NotConnected(f"Temporal's settings cannot be used: {error}") from None
         raise _no_address(target, f" ({error})") from None
+
+
+def _forked() -> NotConnected:
+    """The SDK's runtime does not survive a fork, neither with the parent's client nor for another one."""
+    return NotConnected(
+        "this process was forked from one that had connected, whose connection a fork cannot have: connect in the "
+        "child processes alone, or start them with `multiprocessing.get_context('spawn')`"
+    )
 
 
 def _no_address(target: object, why: str = "") -> NotConnected:

@@ -54,6 +54,7 @@ async def start(
     *,
     origin: Origin | None = None,
     batch: bool = False,
+    listed: bool = True,
 ) -> TaskView:
     """Start a task, and see how it begins. Many starts at once wait for each other.
 
@@ -65,6 +66,7 @@ async def start(
         summary: What the Temporal UI says of it.
         origin: What it goes on from.
         batch: The work of other tasks goes before its own.
+        listed: Lists and counts of tasks have it.
 
     Raises:
         TaskExists: There is one with this id.
@@ -78,7 +80,7 @@ async def start(
     )
     async with starts:
         priority = priority_of(argument.owner, batch=batch if origin is None else origin.batch)
-        await _started(connection, skill, argument, task_id, summary, origin, priority)
+        await _started(connection, skill, argument, task_id, summary, origin, priority, listed)
     async with looks:
         try:
             if argument.start_delay_s is not None:
@@ -100,6 +102,7 @@ async def _started(
     summary: str,
     origin: Origin | None,
     priority: Priority,
+    listed: bool,
     reuse: WorkflowIDReusePolicy = _ONCE,
 ) -> None:
     from_task = None if origin is None else origin.task_id
@@ -111,7 +114,7 @@ async def _started(
             task_queue=connection.task_queue,
             id_reuse_policy=reuse,
             search_attributes=search.at_start(
-                skill,
+                skill if listed else search.UNLISTED,
                 datetime.now(UTC),
                 task_id=task_id,
                 owner=argument.owner,
@@ -128,7 +131,7 @@ async def _started(
     except WorkflowAlreadyStartedError:
         if reuse is _ONCE and await views.never_began(connection, task_id):
             reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
-            return await _started(connection, skill, argument, task_id, summary, origin, priority, reuse)
+            return await _started(connection, skill, argument, task_id, summary, origin, priority, listed, reuse)
         raise TaskExists(task_id) from None
     except PydanticSerializationError as error:
         raise unwritable(error) from None

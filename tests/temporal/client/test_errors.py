@@ -97,6 +97,40 @@ os.waitpid(child, 0)
 """
 
 
+FORKED_ENGINE = """
+import asyncio, os
+from temporalio.client import Client
+from refold.engine import NotConnected
+from refold.temporal import TemporalEngine
+
+async def refused(use):
+    try:
+        await use()
+    except NotConnected as error:
+        print(error, flush=True)
+
+async def watched():
+    async for _ in engine.watch("task"):
+        pass
+
+engine = TemporalEngine(asyncio.run(Client.connect("127.0.0.1:1", lazy=True)))
+if (child := os.fork()) == 0:
+    for use in (lambda: engine.look("task"), watched, lambda: engine.schedules.look("daily")):
+        asyncio.run(refused(use))
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_fork_with_an_engine_of_its_parent_is_told_so() -> None:
+    """
+    By whatever it asks of the engine, as where a web server loads the program before it forks.
+    """
+    done = subprocess.run([sys.executable, "-c", FORKED_ENGINE], capture_output=True, text=True, check=True)
+
+    assert [line[:32] for line in done.stdout.splitlines()] == ["this process was forked from one"] * 3
+
+
 def test_a_fork_of_a_process_that_had_connected_is_told_to_connect_in_the_children_alone() -> None:
     """
     The SDK's runtime does not survive a fork, as web servers make of a program that they have loaded.

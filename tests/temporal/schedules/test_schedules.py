@@ -343,6 +343,30 @@ async def test_an_interrupted_check_leaves_no_open_task(engine: TemporalEngine) 
             await a_moment()
 
 
+@pytest.mark.server
+async def test_a_check_is_in_no_list(engine: TemporalEngine, schedules: Schedules) -> None:
+    """
+    Neither while it runs, nor after it was taken, refused or left without an answer; its deletion takes minutes.
+    """
+    id = new_id()
+    checks = f"WorkflowId STARTS_WITH '{id}.check-'"
+    wanted = TaskFilter(begins=f"{id}.check-")
+
+    await schedules.create(id, "hello", text("I am Ada"), SELDOM, paused=True)
+    with pytest.raises(InputRejected):
+        await schedules.create(f"{id}.check-b", "stubborn", Content.from_data({"years": "x"}), SELDOM)
+    nobody = TemporalEngine(engine.client, f"{id}.nobody")
+    creating = asyncio.create_task(nobody.schedules.create(f"{id}.check-c", "hello", text("I am Ada"), SELDOM))
+    while not [one async for one in engine.client.list_workflows(f"{checks} AND ExecutionStatus = 'Running'")]:
+        await a_moment()
+
+    assert (await engine.find(wanted, limit=10), await engine.count(wanted)) == ([], 0)
+    await creating
+    assert (await engine.find(wanted, limit=10), await engine.count(wanted)) == ([], 0)
+    await schedules.delete(id)
+    await schedules.delete(f"{id}.check-c")
+
+
 @pytest.mark.slow
 async def test_a_schedule_outlives_its_server(tmp_path: Path) -> None:
     """
