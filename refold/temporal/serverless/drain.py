@@ -89,18 +89,15 @@ class Drained(Plugin, Interceptor):
         return next(replayer, histories)
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """See the SDK. Shuts the worker down when the queue is empty; then it leaves as any other."""
-        running = asyncio.ensure_future(next(worker))
-        empty = asyncio.ensure_future(self._empty(worker))
+        """See the SDK. Shuts the worker down when the queue is empty; then it leaves as any other.
+
+        The worker itself is awaited: canceled, as at the deadline of a Lambda call, it gives its effects their grace.
+        """
+        stopping = asyncio.ensure_future(self._stop_when_empty(worker))
         try:
-            await asyncio.wait((running, empty), return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
-                empty.result()
-                await worker.shutdown()
-            await running
+            await next(worker)
         finally:
-            running.cancel()
-            empty.cancel()
+            stopping.cancel()
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """See the SDK."""
@@ -114,9 +111,17 @@ class Drained(Plugin, Interceptor):
         if self.done == self.effects:
             self.enough.set()
 
+    async def _stop_when_empty(self, worker: Worker) -> None:
+        try:
+            await self._empty(worker)
+        except Exception:
+            log.exception("drain_failed")  # it ends too soon rather than never
+        await worker.shutdown()
+
     async def _empty(self, worker: Worker) -> None:
         """Comes back once the queue is empty, or enough is done."""
-        self.done_at = time.monotonic()
+        self.done_at = taken_at = time.monotonic()
+        before = 0
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.enough.wait(), LOOK_S)
@@ -125,7 +130,11 @@ class Drained(Plugin, Interceptor):
             if self.running or idle_s < self.quiet_s:
                 continue
             left = await self._left(worker)
-            if left == 0 or idle_s > STUCK_S:
+            if left is not None:
+                if left < before:  # a worker took some: not each asks for an effect
+                    taken_at = time.monotonic()
+                before = left
+            if left == 0 or time.monotonic() - max(self.done_at, taken_at) > STUCK_S:
                 still = await open_tasks(worker.client, worker.task_queue)
                 log.info("queue_empty" if left == 0 else "queue_stands_still", left=left, open_tasks=still)
                 return
