@@ -3,6 +3,9 @@
 The server refuses a workflow task that brings a run's open activities or children over 2,000, again and again, and
 terminates a workflow whose workflow task sends more than 4 MB. So an effect waits where there is no room for it: until
 another effect has ended, or until the next workflow task, which a timer of a millisecond brings.
+
+Earlier releases counted characters, and all arguments of a command as one, and began to count anew in the last batch of
+a workflow task. Where that admits more, a patch marker in history says that a run counts as this one does.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
+from pydantic_core import to_json
 from temporalio import workflow
 
-from refold.core.commands import CallChat, CallSkill, Effect
+from refold.core.commands import CallActivity, CallChat, CallSkill, CallWorkflow, Effect
 from refold.core.fold.wanted import Perform
 from refold.temporal.data.payloads import THRESHOLD_BYTES
 
@@ -23,6 +27,8 @@ EACH_BYTES = 1024
 """What an effect sends beside its arguments: names, timeouts, headers."""
 
 NEXT = timedelta(milliseconds=1)
+
+PATCH = "refold.room_in_bytes"
 
 
 class Room:
@@ -35,7 +41,7 @@ class Room:
     def __init__(self, begin_rest: Callable[[], object]) -> None:
         self._begin_rest = begin_rest
         self._free = MOST_AT_ONCE
-        self._history = self._bytes = 0
+        self._history = self._bytes = self._chars = 0
         self._next: asyncio.Future[None] | None = None
 
     def count_open(self, number: int) -> None:
@@ -49,14 +55,20 @@ class Room:
 
     def admit(self, want: Perform) -> bool:
         """Whether an effect begins now. An effect that does is counted."""
-        length = workflow.info().get_current_history_length()  # the same throughout a workflow task
+        length = workflow.info().get_current_history_length()  # 0 in all batches of a workflow task but the last
         if length != self._history:
-            self._history, self._bytes = length, 0
-        size = _size(want.command)
-        if self._bytes and self._bytes + size > MOST_BYTES:
+            self._chars = 0
+            if self._history:
+                self._bytes = 0
+            self._history = length
+        chars = _chars(want.command)
+        size = max(chars, _bytes(want.command))
+        had_no_room = bool(self._chars) and self._chars + chars > MOST_BYTES
+        if self._bytes and self._bytes + size > MOST_BYTES and (had_no_room or workflow.patched(PATCH)):
             self._next = asyncio.ensure_future(workflow.sleep(NEXT))
             self._next.add_done_callback(self._is_next)
             return False
+        self._chars += chars
         self._bytes += size
         self._free -= 1
         return True
@@ -66,8 +78,19 @@ class Room:
         self._begin_rest()
 
 
-def _size(command: Effect) -> int:
-    """The most bytes that a command takes in a workflow task: larger arguments are stored, and referred to."""
+def _chars(command: Effect) -> int:
+    """A command's size, as earlier releases took it."""
     if isinstance(command, CallChat | CallSkill):  # what they send is not in the command
         return THRESHOLD_BYTES + EACH_BYTES
     return min(len(command.model_dump_json()), THRESHOLD_BYTES) + EACH_BYTES
+
+
+def _bytes(command: Effect) -> int:
+    """The most bytes that a command takes in a workflow task: each larger argument is stored, and referred to."""
+    match command:
+        case CallChat() | CallSkill():
+            return THRESHOLD_BYTES + EACH_BYTES
+        case CallActivity() | CallWorkflow():
+            return sum(min(len(to_json(one)), THRESHOLD_BYTES) for one in command.args) + EACH_BYTES
+        case _:
+            return min(len(command.model_dump_json().encode()), THRESHOLD_BYTES) + EACH_BYTES

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from pydantic import BaseModel
+from temporalio import activity
 
 from refold import Ctx, Transition, flow_skill, step, tool
 from refold.temporal import workflow_for
+
+
+@activity.defn
+async def lengths(*texts: str) -> int:
+    """The length of all texts together."""
+    return sum(map(len, texts))
 
 
 @tool(effect="idempotent")
@@ -17,16 +24,23 @@ async def length(number: int, text: str) -> int:
 class Crowd(BaseModel):
     many: int
     chars: int = 10
+    letter: str = "x"
+    args: int = 0
 
 
 @flow_skill(id="wide_errand", input=Crowd)
 class WideErrand:
-    """Asks for so many effects, with texts of so many characters."""
+    """Asks for so many effects, with texts of so many characters; of activities if each has several arguments."""
 
     @step(start=True)
     async def begin(self, ctx: Ctx, crowd: Crowd) -> Transition:
-        text = "x" * crowd.chars
-        calls = [ctx.tool(length, number=number, text=text) for number in range(crowd.many)]
+        text = crowd.letter * crowd.chars
+        calls = [
+            ctx.activity("count", "lengths", *[text] * crowd.args)
+            if crowd.args
+            else ctx.tool(length, number=number, text=text)
+            for number in range(crowd.many)
+        ]
         return ctx.complete(str(sum(await ctx.gather(*calls))))
 
 
