@@ -245,18 +245,36 @@ def _local(
     )
 
 
-def left_open(id: str) -> asyncio.Future[Any]:
-    """A future for a part that an earlier run started. It never ends, since the part sends its outcome as a signal; to
-    cancel it cancels the part."""
-    return asyncio.ensure_future(_canceling(id))
+class LeftOpen(asyncio.Future[Any]):
+    """A part that an earlier run started. It never ends by itself, since the part sends its outcome as a signal.
 
+    Whoever cancels it cancels the part, also at once: the run's first event may do so.
 
-async def _canceling(id: str) -> None:
-    try:
-        await asyncio.Future()
-    except asyncio.CancelledError:
-        await _cancel(id)
-        raise
+    Called from workflow code only.
+
+    Args:
+        part: The part's id.
+    """
+
+    def __init__(self, part: str) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
+        self._part = part
+        self._canceling: asyncio.Future[None] | None = None
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel the part; it is canceled itself once the server has the request."""
+        if self._canceling is not None or self.done():
+            return False
+        self._canceling = asyncio.ensure_future(self._end(msg))
+        return True
+
+    async def _end(self, msg: Any | None) -> None:
+        try:
+            await _cancel(self._part)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the part is told
+            self.set_exception(error)
+        else:
+            super().cancel(msg)
 
 
 async def _cancel(part: str) -> None:

@@ -48,7 +48,7 @@ from refold.temporal.worker.task.display import Display
 from refold.temporal.worker.task.handlers import MARK_ENTRIES, TaskHandlers
 from refold.temporal.worker.task.outcomes import CANCELED, failure_of, local_outcome, outcome
 from refold.temporal.worker.task.parts import ReportingParts, Reports
-from refold.temporal.worker.task.perform import How, begin, left_open
+from refold.temporal.worker.task.perform import How, LeftOpen, begin
 from refold.temporal.worker.task.room import Room
 
 
@@ -308,7 +308,7 @@ class SkillWorkflow(TaskHandlers):
         if isinstance(want, Perform):
             part = self._parts.get(want.invocation_id, part)
         if isinstance(want, Perform) and want.invocation_id in self._start.left:
-            future = left_open(want.invocation_id)
+            future: asyncio.Future[Any] = LeftOpen(want.invocation_id)
         else:
             recorded = isinstance(want, Perform) and (local or want.invocation_id in short.over)
             how = How(
