@@ -64,12 +64,12 @@ CLOSED_AT = f"(ExecutionStatus IN {ENDED_AS} AND {STATUS.name} NOT IN {FINAL})"
 UNLISTED = "(check)"
 """In the index, the skill of a task that only asks whether a worker would take it. No skill has such an id."""
 
-LISTED = f"{SKILL.name} IS NOT NULL AND {SKILL.name} != {UNLISTED!r}"
+IN_LISTS = f"{SKILL.name} IS NOT NULL AND {SKILL.name} != {UNLISTED!r}"
 
 
 def tasks(wanted: TaskFilter) -> str:
     """A visibility filter for tasks, their last runs only, from typed values: no text goes in unquoted."""
-    parts = [LISTED, "ExecutionStatus != 'ContinuedAsNew'"]
+    parts = [IN_LISTS, "ExecutionStatus != 'ContinuedAsNew'"]
     if wanted.skill is not None:
         parts.append(f"{SKILL.name} = {quoted(wanted.skill)}")
     for key, value in ((OWNER, wanted.owner), (CONTEXT, wanted.context)):

@@ -374,7 +374,9 @@ class Schedules:
         held = start.model_copy(update={"hold": True, "owner": None, "context": None})  # it is in nobody's list
         trial = f"{id}.check-{uuid4().hex[:8]}"
         try:
-            view = await starting.start(self._connection, skill, held, trial, f"is checked for schedule {id}", listed=False)
+            view = await starting.start(
+                self._connection, skill, held, trial, f"is checked for schedule {id}", listed=False
+            )
         except BaseException:  # refused, or interrupted: then the task would stay open, and held, for ever
             with contextlib.suppress(EngineError):
                 await self._forgotten(trial)

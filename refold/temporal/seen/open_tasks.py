@@ -23,7 +23,7 @@ from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import level
 from refold.temporal.client.fleet.polling import POLLING_S
-from refold.temporal.client.search import LISTED, UNTAKEN, quoted, until
+from refold.temporal.client.search import IN_LISTS, UNTAKEN, quoted, until
 from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT, STATUS_AT, state_since
 
 EVERY_S = 15.0
@@ -44,7 +44,7 @@ AGES = tuple(
 PATIENCE = timedelta(seconds=10)
 """How long the server may take for one answer."""
 
-OPEN = f"{LISTED} AND ExecutionStatus = 'Running'"
+OPEN = f"{IN_LISTS} AND ExecutionStatus = 'Running'"
 
 QUEUE_KINDS = {
     "workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -183,7 +183,7 @@ async def run_worker(
         drain: When to end without a signal: `Drained()` ends when the task queue is empty; None never does.
         durability: See `RefoldPlugin`.
         ready: Called once, when the worker polls.
-        options: Passed on to `temporalio.worker.Worker`.
+        options: Passed on to `temporalio.worker.Worker`; `grace_s` stands for its `graceful_shutdown_timeout`.
 
     Raises:
         DefinitionError: A skill, a tool, an MCP server or a setting is wrong, there is nothing to serve, or this is not
@@ -195,7 +195,7 @@ async def run_worker(
     servers = servers_in(mcp) if isinstance(mcp, Path) else mcp
     grace = grace_from_env() if grace_s is None else checked_grace(grace_s)
     serves = bool(skills or tools or servers or options.keys() & _SERVED)
-    if problem := _why_not(serves):
+    if problem := _why_not(serves, options):
         raise DefinitionError(task_queue, [problem], what="worker of task queue")
     check_place(health)
     measure(metrics)
@@ -206,7 +206,7 @@ async def run_worker(
     plugin.refuse_unfit()  # before a server is asked
     client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
     await search.register(client)
-    options = {"graceful_shutdown_timeout": timedelta(seconds=grace), **options}
+    options["graceful_shutdown_timeout"] = timedelta(seconds=grace)
     options["plugins"] = [*options.get("plugins", ()), *([] if drain is None else [drain])]
     worker = make_worker(client, plugin, task_queue=task_queue, deployment=deployment, build_id=build_id, **options)
     # Not `async with worker`, which waits for ever if the worker cannot start.
@@ -229,9 +229,11 @@ async def run_worker(
             task.cancel()
 
 
-def _why_not(serves: bool) -> str | None:
+def _why_not(serves: bool, options: Mapping[str, Any]) -> str | None:
     if not serves:
         return "it would serve nothing: give it skills or tools"
+    if "graceful_shutdown_timeout" in options:
+        return "its grace is `grace_s`, in seconds; leave out `graceful_shutdown_timeout`"
     if threading.current_thread() is not threading.main_thread():
         return "run_worker takes the process's signals, in the main thread alone: in another one, use make_worker"
     return None

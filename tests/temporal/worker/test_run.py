@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,14 @@ async def test_a_worker_that_would_serve_nothing_is_refused() -> None:
     """
     with pytest.raises(DefinitionError, match=r"(?s)'refold'.*would serve nothing: give it skills or tools"):
         await run_worker([], address="nowhere.invalid:7233")
+
+
+async def test_a_workers_grace_is_given_once() -> None:
+    """
+    The SDK's own setting would be cut off by `grace_s`, which is how long the process stays.
+    """
+    with pytest.raises(DefinitionError, match=r"its grace is `grace_s`, in seconds; leave out `graceful_shutdown"):
+        await run_worker([hello], address="nowhere.invalid:7233", graceful_shutdown_timeout=timedelta(minutes=5))
 
 
 async def test_a_worker_that_takes_signals_is_refused_outside_of_the_main_thread() -> None:
