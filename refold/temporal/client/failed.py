@@ -17,6 +17,10 @@ from refold.temporal.data.wire import TRY_ANEW
 NEWEST_EVENTS = 20
 """How many events are read, newest first."""
 
+MOST_ANEW = 4
+"""How often a task that stands still is given a new first attempt: each may be lost with one more of the polls of
+workers that are gone. No more than `NEWEST_EVENTS` holds, with the four events of each."""
+
 ASK_PATIENCE = timedelta(seconds=2)
 """How long the server may take to say why a task stands still."""
 
@@ -33,15 +37,19 @@ async def try_anew(client: Client, description: WorkflowExecutionDescription) ->
     """Make the next attempt of a workflow task a first one where the first was lost with its worker, or failed since
     that could not read the history in time.
 
-    Any event does that; this one says nothing to the task. It is sent once while a task stands still, so that looking
-    at a task whose workers are lost again and again does not fill its history.
+    Any event does that; this one says nothing to the task. It is sent again only if the new first attempt was lost,
+    too, and `MOST_ANEW` times while a task stands still, so that looking at a task whose workers are lost again and
+    again does not fill its history.
 
     Returns:
         Whether it was sent.
     """
     attempts = await _attempts(client, description)
     lost = [event for event in attempts if event.event_type in _ENDED_ILL and not _says_why(event)]
-    if not lost or any(map(_says_why, attempts)) or any(map(_is_ours, attempts)):
+    ours = [event for event in attempts if _is_ours(event)]
+    if not lost or any(map(_says_why, attempts)) or len(ours) == MOST_ANEW:
+        return False
+    if ours and ours[0].event_id > lost[0].event_id:  # its attempt is under way
         return False
     request = SignalWorkflowExecutionRequest(
         namespace=client.namespace,
