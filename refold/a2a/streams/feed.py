@@ -22,7 +22,7 @@ from pydantic_core import to_json
 
 from refold.a2a.convert import METADATA, task_of
 from refold.a2a.streams.follow import Streams
-from refold.a2a.streams.updates import EventId
+from refold.a2a.streams.updates import EventId, last_update_of
 from refold.engine import Engine, NoWorker
 from refold.record import TaskRecord
 from refold.webhooks import START, Shape, Update
@@ -56,16 +56,17 @@ class WebhookFeed:
                 yield Update(id=id, cursor=cursor, body=to_json(MessageToDict(to_stream_response(event))))
 
     async def _tasks(self, task_id: str, after: str | None) -> AsyncGenerator[Update, None]:
-        told = -1
+        told, cursor = -1, after or START
         async with aclosing(self._numbered(task_id, after)) as events:
             async for number, event in events:
                 if isinstance(event, TaskArtifactUpdateEvent) or (number is not None and number.seq <= told):
                     continue
                 record = _known(await self._engine.record(task_id))
                 told = record.seq
-                cursor = str(EventId(told))
+                id = f"{cursor}-{_END}" if number is None else str(EventId(told))
+                cursor = cursor if number is None else id
                 task = to_compat_task(task_of(record)).model_dump(mode="json", by_alias=True, exclude_none=True)
-                yield Update(id=f"{cursor}-{_END}" if number is None else cursor, cursor=cursor, body=to_json(task))
+                yield Update(id=id, cursor=cursor, body=to_json(task))
 
     async def _numbered(self, task_id: str, after: str | None) -> AsyncGenerator[tuple[EventId | None, Told], None]:
         """The events of the task's stream after a cursor, without the model text that is still being written."""
@@ -82,6 +83,9 @@ class WebhookFeed:
 
     async def _after(self, record: TaskRecord, after: str | None) -> AsyncGenerator[Event, None]:
         """The task's stream after a cursor; begun anew if the task has no such event, since it was reset meanwhile."""
+        if record.note and after not in (None, START):  # ended by Temporal: its journal can be read no more
+            yield last_update_of(record)
+            return
         seen = None if after is None else EventId.read(after)
         if seen is not None:
             async with aclosing(self._streams.resume(record, seen, over_pauses=True)) as events:

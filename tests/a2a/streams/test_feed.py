@@ -13,8 +13,9 @@ from google.protobuf.json_format import ParseDict
 
 from refold import Content
 from refold.a2a.streams.feed import WebhookFeed
-from refold.engine import NoWorker, TaskNotFound
+from refold.engine import Engine, NoWorker, TaskNotFound
 from refold.record import TaskRecord
+from refold.temporal import TemporalEngine
 from refold.testing import FakeEngine
 from refold.webhooks import START, Shape, Update
 from tests.a2a import skills
@@ -22,7 +23,7 @@ from tests.a2a import skills
 TEXT = Content.from_text
 
 
-async def told(engine: FakeEngine, task_id: str, shape: Shape = "1.0", after: str | None = None) -> list[Update]:
+async def told(engine: Engine, task_id: str, shape: Shape = "1.0", after: str | None = None) -> list[Update]:
     """All updates of a task that has ended."""
     return [update async for update in WebhookFeed(engine)(task_id, shape, after)]
 
@@ -123,6 +124,28 @@ async def test_receivers_of_0_3_are_told_the_whole_task(fake: FakeEngine, after:
     assert [one.status.state.value for one in tasks] == ["completed"]
     assert json.loads(updates[0].body)["contextId"]
     assert await told(fake, task, "0.3", updates[-1].cursor) == []
+
+
+@pytest.mark.parametrize(("shape", "end"), [("1.0", "TASK_STATE_CANCELED"), ("0.3", "canceled")])
+async def test_a_delivery_that_resumes_after_its_task_was_terminated_tells_of_it(
+    a2a_engine: TemporalEngine, shape: Shape, end: str
+) -> None:
+    """
+    After any cursor but the first, as often as it resumes, under one id: the task's journal can be read no more, and
+    has no entry of its end.
+    """
+    task = (await a2a_engine.start("ask", TEXT("Hi"))).task_id
+    async with aclosing(WebhookFeed(a2a_engine)(task, shape, None)) as updates:
+        first = await anext(updates)
+        await a2a_engine.client.get_workflow_handle(task).terminate()
+
+    last = await told(a2a_engine, task, shape, first.cursor)
+    body = json.loads(last[0].body)
+    status = (body["statusUpdate"] if shape == "1.0" else body)["status"]
+
+    assert status["state"] == end
+    assert [update.id for update in last] == [f"{first.cursor}-end"]
+    assert await told(a2a_engine, task, shape, last[0].cursor) == last
 
 
 class Lost(FakeEngine):
