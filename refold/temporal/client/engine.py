@@ -180,14 +180,14 @@ class TemporalEngine(DecidesOne):
         wire = said.model_dump(mode="json", exclude={"kind"})
         update_id = None if said.called_back else delivery_id  # the second of two calls is told that it came second
         await updates.update(self.connection, task_id, "message", wire, update_id=update_id)
-        return await self.look(task_id)
+        return await updates.look_after(self.connection, task_id, "message")
 
     async def decide_together(
         self, task_id: str, decisions: Sequence[Decision], *, approver: str, vouched_by: str | None = None
     ) -> TaskView:
         """See `Engine.decide_together`."""
         await updates.decide(self.connection, task_id, decisions, approver=approver, vouched_by=vouched_by)
-        return await self.look(task_id)
+        return await updates.look_after(self.connection, task_id, "decide")
 
     async def resolve(
         self,
@@ -204,12 +204,12 @@ class TemporalEngine(DecidesOne):
             DependencyResolved, invocation_id=invocation_id, retry=retry, outcome=outcome, by=by, comment=comment
         )
         await updates.update(self.connection, task_id, "resolve", resolved)
-        return await self.look(task_id)
+        return await updates.look_after(self.connection, task_id, "resolve")
 
     async def release(self, task_id: str, *, by: str | None = None) -> TaskView:
         """See `Engine.release`."""
         await updates.update(self.connection, task_id, "release", {} if by is None else {"by": by})
-        return await self.look(task_id)
+        return await updates.look_after(self.connection, task_id, "release")
 
     async def cancel(self, task_id: str, *, reason: str = "", by: str | None = None) -> TaskView:
         """See `Engine.cancel`."""

@@ -26,7 +26,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade, Grace
 from refold.core.lifecycle import TERMINAL, TaskState
 from refold.divergence import DIFFERS
-from refold.engine import CodeChanged, Decision, NoWorker, TaskNotFound, TaskView
+from refold.engine import CodeChanged, Decision, NotConnected, NoWorker, TaskNotFound, TaskView
 from refold.engine.decisions import decision_of, gate_of, holder_of
 from refold.engine.refusals import is_over, nothing_to_cancel
 from refold.temporal.client import search, views
@@ -112,6 +112,21 @@ async def update(
             return await again(tries=tries - 1)
         raise is_over(task_id, view.status, view.lifecycle) from None
     return found
+
+
+async def look_after(connection: Connection, task_id: str, name: str) -> TaskView:
+    """The task once it has taken an update.
+
+    Raises:
+        NotConnected: The server does not answer any more; the message says that the update is not to be sent again.
+    """
+    try:
+        return await views.look(connection, task_id)
+    except NotConnected as error:
+        raise NotConnected(
+            f"task {task_id!r} has taken the {_SAID.get(name, name)}, which is not to be sent again; how it stands now "
+            f"is not known: {error}"
+        ) from None
 
 
 def _is_given_back(error: WorkflowUpdateFailedError | RPCError) -> bool:

@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold import Content, InputRejected
 from refold.core.errors import RefoldError
-from refold.engine import NoWorker, TaskFilter
+from refold.engine import NotConnected, NoWorker, TaskFilter
 from refold.temporal import TemporalEngine
 from refold.temporal.client.updates import UNPROCESSED
 from refold.temporal.data.payloads import data_converter
@@ -222,6 +222,41 @@ async def test_an_update_that_a_worker_left_out_is_sent_again(engine: TemporalEn
     await TemporalEngine(between(client, on), "tests").send(task_id, HELLO)
 
     assert sent == 3
+
+
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [
+        (lambda engine, task_id: engine.send(task_id, HELLO), "message"),
+        (lambda engine, task_id: engine.release(task_id, by="ada"), "release"),
+    ],
+    ids=["send", "release"],
+)
+async def test_what_a_task_has_taken_is_not_said_to_be_lost(
+    engine: TemporalEngine, client: Client, what: Callable[[TemporalEngine, str], Awaitable[Any]], name: str
+) -> None:
+    """
+    The server goes away after the task has taken an update, before the task is looked at: whoever sends it again sends
+    it twice.
+    """
+    task_id = (await engine.start("talk", HELLO, hold=True)).task_id
+    if name == "message":
+        await engine.release(task_id)
+        task_id = (await settled(engine, task_id)).task_id
+    taken = False
+
+    async def on(rpc: str, call: Call) -> Any:
+        nonlocal taken
+        if taken:
+            raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
+        answer = await call()
+        taken = rpc == "update_workflow_execution"
+        return answer
+
+    with pytest.raises(NotConnected, match=rf"{task_id}' has taken the {name}, which is not to be sent again.*gone"):
+        await what(TemporalEngine(between(client, on), "tests"), task_id)
+
+    assert (await engine.record(task_id)).seq > (1 if name == "message" else 0)
 
 
 async def test_who_polls_is_not_made_up(engine: TemporalEngine, client: Client) -> None:
