@@ -23,11 +23,14 @@ from refold.a2a.convert import STATE
 from refold.a2a.data import struct_of
 from refold.a2a.settings import TIMELINE
 from refold.core.fold.journal import Entry
-from refold.engine import Engine
+from refold.engine import Engine, EngineError
 from refold.record import TaskRecord
+from refold.seen.logs import logger
 
 MOST_ENTRIES = 1000
 """How many entries a timeline has, the newest."""
+
+log = logger("refold.a2a")
 
 
 def activated(headers: Headers, declared: Collection[str]) -> str:
@@ -82,11 +85,15 @@ class Timeline:
             return task
         statuses: deque[JsonValue] = deque(maxlen=MOST_ENTRIES)
         entries: deque[JsonValue] = deque(maxlen=MOST_ENTRIES)
-        async for entry in self.engine.journal(task.id):
-            if entry.status is not None and not entry.refused:
-                state = A2AState.Name(STATE[entry.status])
-                statuses.append({"state": state, "timestamp": _time(entry.at), "seq": entry.seq})
-            entries.append(_shown(entry))
+        try:
+            async for entry in self.engine.journal(task.id):
+                if entry.status is not None and not entry.refused:
+                    state = A2AState.Name(STATE[entry.status])
+                    statuses.append({"state": state, "timestamp": _time(entry.at), "seq": entry.seq})
+                entries.append(_shown(entry))
+        except EngineError as error:  # the task may have just taken a message, and is not to be sent it again
+            log.warning("timeline_left_out", task_id=task.id, why=str(error))
+            return task
         past: dict[str, JsonValue] = {"statuses": [*statuses]}
         if self.shown == "journal":
             past["entries"] = [*entries]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
 from typing import Any, Literal
 
 import pytest
 
 from refold.a2a import Settings, a2a_app
 from refold.a2a.settings import TIMELINE
+from refold.core.fold.journal import Entry
+from refold.engine import NotConnected
 from refold.testing import FakeEngine
 from tests.a2a import skills
-from tests.a2a.conftest import BASE, Calls, calling
+from tests.a2a.conftest import BASE, Calls, calling, said
 from tests.a2a.tasks.test_sending import as_, bought, known
 
 ASK = {"A2A-Extensions": TIMELINE}
@@ -51,6 +54,28 @@ async def test_the_past_is_shown_as_far_as_the_settings_say(shown: Literal["none
         return
     assert [entry["event"] for entry in past["entries"]] == ["user_message", "tool_result", "tool_result"]
     assert [one["name"] for entry in past["entries"] for one in entry.get("commands", [])] == ["held", "held"]
+
+
+class Unread(FakeEngine):
+    """An engine whose server goes away before a journal is read."""
+
+    def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+        """See `Engine.journal`."""
+        self.fault = NotConnected("no Temporal server answers")
+        return super().journal(task_id, after=after)
+
+
+async def test_a_past_that_cannot_be_read_is_left_out() -> None:
+    """
+    The task has taken the message by then: a caller that is told to try again would send it twice.
+    """
+    engine = Unread(skills.ALL)
+    async with calling(a2a_app(engine, skills.ALL, Settings(url=BASE, timeline="journal"))) as calls:
+        params = {"message": said(), "metadata": {"skill": "ask"}}
+        task = (await calls.result("SendMessage", params, **ASK))["task"]
+
+    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert TIMELINE not in task["metadata"]
 
 
 async def test_the_past_of_anothers_task_is_not_there(fake: FakeEngine) -> None:
