@@ -64,6 +64,19 @@ def as_a2a(error: Exception) -> A2AError:
 
 
 @contextmanager
+def sent_to(task_id: str) -> Iterator[None]:
+    """For the call that sends a task its message: where the server does not answer, the task may have taken it."""
+    try:
+        yield
+    except NotConnected as error:
+        log.warning("unavailable", why=str(error))
+        raise InternalError(
+            f"The agent cannot be reached at the moment. Task {task_id!r} may have taken the message: get the task "
+            "before you send the message again"
+        ) from error
+
+
+@contextmanager
 def taken_by(task_id: str) -> Iterator[None]:
     """For what a call does after a task has taken its message: a server that does not answer is no reason to send the
     message again."""

@@ -10,7 +10,7 @@ import pytest
 
 from refold.a2a import Settings, a2a_app
 from refold.a2a.settings import Extension
-from refold.engine import EngineError, NotConnected, NoWorker
+from refold.engine import EngineError, NotConnected, NoWorker, TaskFilter, TaskView
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling, said
@@ -461,3 +461,56 @@ async def test_what_a_worker_may_still_take_is_not_sent_again(method: str, gatew
 
     assert error["code"] == -32603
     assert "look at the task before you send it again" in error["message"]
+
+
+class Leaving(FakeEngine):
+    """An engine whose server goes away under a call, once the task has taken what the call sent.
+
+    Attributes:
+        leaves: Whether it does so with the next call.
+    """
+
+    leaves = False
+
+    async def start(self, *words: Any, **how: Any) -> TaskView:
+        """See `Engine.start`."""
+        return self._left(await super().start(*words, **how))
+
+    async def send(self, *words: Any, **how: Any) -> TaskView:
+        """See `Engine.send`."""
+        return self._left(await super().send(*words, **how))
+
+    async def decide_together(self, *words: Any, **how: Any) -> TaskView:
+        """See `Engine.decide_together`."""
+        return self._left(await super().decide_together(*words, **how))
+
+    def _left(self, view: TaskView) -> TaskView:
+        if self.leaves:
+            self.fault = NotConnected("the Temporal server does not answer")
+            raise self.fault
+        return view
+
+
+@pytest.mark.parametrize("what", ["start", "answer", "decision"])
+async def test_what_a_server_may_have_taken_is_not_sent_again(what: str) -> None:
+    """
+    The error names the task, which the caller of a new one has not seen yet, and says to look first.
+    """
+    engine = Leaving(skills.ALL)
+    async with calling(a2a_app(engine, skills.ALL, Settings(url=BASE))) as calls:
+        order = said(parts=[{"data": {"item": "tea"}}])
+        params: Any = {"message": order, "metadata": {"skill": "buy"}}
+        if what == "answer":
+            task = await calls.send(metadata={"skill": "ask"})
+            params = {"message": said("Ada", taskId=task["id"])}
+        elif what == "decision":
+            task = (await calls.result("SendMessage", params))["task"]
+            (shown,) = [part["data"] for part in task["status"]["message"]["parts"] if "data" in part]
+            params = {"message": said(taskId=task["id"], parts=[{"data": {**shown, "decision": "approved"}}])}
+        engine.leaves = True
+        error = await calls.error("SendMessage", params)
+        engine.fault = None
+        (task_id,) = [one.task_id for one in await engine.find(TaskFilter())]
+
+    assert error["code"] == -32603
+    assert f"Task '{task_id}' may have taken the message: get the task before you send" in error["message"]

@@ -21,7 +21,7 @@ from refold.a2a.calls import tenant_of
 from refold.a2a.card import modes
 from refold.a2a.convert import content_of, context_of
 from refold.a2a.data import data_of
-from refold.a2a.errors import as_a2a, taken_by
+from refold.a2a.errors import as_a2a, sent_to, taken_by
 from refold.a2a.tasks import idempotency
 from refold.a2a.tasks.deciding import DecisionPart, decide, decisions_in, were_made
 from refold.a2a.tasks.push import Push
@@ -132,19 +132,21 @@ class Sender:
         if config is not None and (delivery is None or not await self._exists(task_id)):
             # Before the start, so that a process which ends between the two loses no webhook of a running task.
             await self.push.keep(config, context, new_task=True)
+        previous = await self._before(chosen, caller, message.context_id)
         try:
-            await self.engine.start(
-                skill,
-                content,
-                task_id=task_id,
-                stream=stream,
-                owner=caller,
-                context=conversation,
-                message_id=message.message_id or None,
-                delivery_id=delivery,
-                previous=await self._before(chosen, caller, message.context_id),
-                batch=batch,
-            )
+            with sent_to(task_id):
+                await self.engine.start(
+                    skill,
+                    content,
+                    task_id=task_id,
+                    stream=stream,
+                    owner=caller,
+                    context=conversation,
+                    message_id=message.message_id or None,
+                    delivery_id=delivery,
+                    previous=previous,
+                    batch=batch,
+                )
         except TaskExists:
             if delivery is None:
                 raise
@@ -206,10 +208,11 @@ class Sender:
                 self._check_modes(record.skill, content, request)
             if config is not None:
                 await self.push.check(config, context)
-            if decisions:
-                await decide(self.engine, record, decisions, caller, vouches=caller in self.may_vouch)
-            else:
-                await self._say(record, content, message, delivery, caller)
+            with sent_to(record.task_id):
+                if decisions:
+                    await decide(self.engine, record, decisions, caller, vouches=caller in self.may_vouch)
+                else:
+                    await self._say(record, content, message, delivery, caller)
         except (InputRejected, UnsupportedOperationError):
             # A decision is journaled without a key: the same one of the same caller is this one, sent before.
             if delivery is None or not await were_made(self.engine, record, decisions, caller):
