@@ -103,6 +103,12 @@ class Webhooks(Protocol):
         """A webhook; None if there is none of this id."""
         ...
 
+    async def known(self, task_id: str, id: str) -> bool:
+        """Whether the task has, or has had, a webhook of this id; a removed one is known for as long as the server
+        retains what has ended.
+        """
+        ...
+
     async def of_task(self, task_id: str) -> list[Webhook]:
         """All webhooks of a task, by id."""
         ...

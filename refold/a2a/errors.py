@@ -38,6 +38,8 @@ CHANGED = (
     "right. Nothing is lost; send it again then."
 )
 
+ALONE = "register the webhook alone, by CreateTaskPushNotificationConfig"
+
 
 def as_a2a(error: Exception) -> A2AError:
     """The A2A error for the caller. Details of an internal error go to the log, under a number that the caller gets."""
@@ -64,29 +66,40 @@ def as_a2a(error: Exception) -> A2AError:
 
 
 @contextmanager
-def sent_to(task_id: str) -> Iterator[None]:
-    """For the call that sends a task its message: where the server does not answer, the task may have taken it."""
+def sent_to(task_id: str, *, registers: bool = False) -> Iterator[None]:
+    """For the call that sends a task its message: where the server does not answer, the task may have taken it.
+
+    Args:
+        task_id: The task.
+        registers: A webhook came with the message, and is registered after it.
+    """
     try:
         yield
     except NotConnected as error:
         log.warning("unavailable", why=str(error))
         raise InternalError(
             f"The agent cannot be reached at the moment. Task {task_id!r} may have taken the message: get the task "
-            "before you send the message again"
+            "before you send the message again" + (f"; if it has taken it, {ALONE}" if registers else "")
         ) from error
 
 
 @contextmanager
-def taken_by(task_id: str) -> Iterator[None]:
+def taken_by(task_id: str, *, registers: bool = False) -> Iterator[None]:
     """For what a call does after a task has taken its message: a server that does not answer is no reason to send the
-    message again."""
+    message again.
+
+    Args:
+        task_id: The task.
+        registers: A webhook came with the message, and is registered after this.
+    """
     try:
         yield
     except NotConnected as error:
         log.warning("unavailable", why=str(error))
+        without = f". It has not taken the webhook: {ALONE}" if registers else ""
         raise InternalError(
             f"The agent cannot be reached at the moment. Task {task_id!r} has taken the message, and goes on: get it "
-            "later, and do not send the message again"
+            f"later, and do not send the message again{without}"
         ) from error
 
 

@@ -49,6 +49,10 @@ class Push(Protocol):
         """
         ...
 
+    async def keep_once(self, config: TaskPushNotificationConfig, context: ServerCallContext) -> None:
+        """Store a config unless the task has, or has had, one of its id."""
+        ...
+
     async def get(
         self, request: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
@@ -79,6 +83,10 @@ class NoPush:
         self, config: TaskPushNotificationConfig, context: ServerCallContext, *, new_task: bool = False
     ) -> TaskPushNotificationConfig:
         """See `Push.keep`."""
+        raise PushNotificationNotSupportedError
+
+    async def keep_once(self, config: TaskPushNotificationConfig, context: ServerCallContext) -> None:
+        """See `Push.keep_once`."""
         raise PushNotificationNotSupportedError
 
     async def get(
@@ -123,6 +131,11 @@ class WebhookPush:
         except InputRejected as error:
             raise InvalidParamsError(error.reason) from None
         return _config_of(config.task_id, webhook, config.tenant)
+
+    async def keep_once(self, config: TaskPushNotificationConfig, context: ServerCallContext) -> None:
+        """See `Push.keep_once`."""
+        if not await self._webhooks.known(config.task_id, _webhook_of(config, shape_of(context)).id):
+            await self.keep(config, context)
 
     async def get(
         self, request: GetTaskPushNotificationConfigRequest, context: ServerCallContext

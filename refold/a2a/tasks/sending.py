@@ -21,7 +21,7 @@ from refold.a2a.calls import tenant_of
 from refold.a2a.card import modes
 from refold.a2a.convert import content_of, context_of
 from refold.a2a.data import data_of
-from refold.a2a.errors import as_a2a, sent_to, taken_by
+from refold.a2a.errors import ALONE, as_a2a, sent_to, taken_by
 from refold.a2a.tasks import idempotency
 from refold.a2a.tasks.deciding import DecisionPart, decide, decisions_in, were_made
 from refold.a2a.tasks.push import Push
@@ -199,16 +199,17 @@ class Sender:
         if message.context_id and message.context_id != context_of(record):
             raise InvalidParamsError(f"task {record.task_id!r} belongs to another context than {message.context_id!r}")
         delivery = None if key is None else idempotency.delivery_of(caller, record.task_id, key)
-        if (before := idempotency.taken(record, delivery, content, message.message_id or None)) is not None:
-            return Sent(record=record, after=before.seq - 1)
         config = _push_config_in(request, record.task_id)
+        if (before := idempotency.taken(record, delivery, content, message.message_id or None)) is not None:
+            await self._register(config, context, once=True)
+            return Sent(record=record, after=before.seq - 1)
         try:
             self._check_taker(record, caller, decides=bool(decisions), registers=config is not None)
             if not decisions:
                 self._check_modes(record.skill, content, request)
             if config is not None:
                 await self.push.check(config, context)
-            with sent_to(record.task_id):
+            with sent_to(record.task_id, registers=config is not None):
                 if decisions:
                     await decide(self.engine, record, decisions, caller, vouches=caller in self.may_vouch)
                 else:
@@ -217,13 +218,14 @@ class Sender:
             # A decision is journaled without a key: the same one of the same caller is this one, sent before.
             if delivery is None or not await were_made(self.engine, record, decisions, caller):
                 raise
+            if owns(caller, record):
+                await self._register(config, context, once=True)
             return Sent(record=await self.engine.record(record.task_id), after=record.seq - 1)
-        with taken_by(record.task_id):
+        with taken_by(record.task_id, registers=config is not None):
             after = await self.engine.record(record.task_id)
         # Another call with the same key may have been faster.
         idempotency.taken(after, delivery, content, message.message_id or None)
-        if config is not None:
-            await self._register(config, context)
+        await self._register(config, context)
         return Sent(record=after, after=record.seq)
 
     async def _decided(self, task_id: str, decisions: Sequence[DecisionPart], caller: str | None) -> TaskRecord | None:
@@ -271,20 +273,27 @@ class Sender:
             early=self.early,
         )
 
-    async def _register(self, config: TaskPushNotificationConfig, context: ServerCallContext) -> None:
-        """Keep the webhook of a message that the task has taken; its first update is the task as it is then.
+    async def _register(
+        self, config: TaskPushNotificationConfig | None, context: ServerCallContext, *, once: bool = False
+    ) -> None:
+        """Keep the webhook, if there is one, of a message that the task has taken; its first update is the task as it
+        is then.
+
+        Args:
+            config: The webhook.
+            context: The call's.
+            once: The message is sent again: the webhook is kept only if the first call ended before it was.
 
         Raises:
             A2AError: The webhook could not be kept.
         """
+        if config is None:
+            return
         try:
-            await self.push.keep(config, context)
+            await (self.push.keep_once(config, context) if once else self.push.keep(config, context))
         except (A2AError, EngineError) as error:
             told = as_a2a(error)
-            raise type(told)(
-                "the task has taken the message, but not its webhook; register the webhook alone, by "
-                f"CreateTaskPushNotificationConfig: {told}"
-            ) from error
+            raise type(told)(f"the task has taken the message, but not its webhook; {ALONE}: {told}") from error
 
 
 def _push_config_in(request: SendMessageRequest, task_id: str) -> TaskPushNotificationConfig | None:

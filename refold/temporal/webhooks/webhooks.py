@@ -167,6 +167,16 @@ class TemporalWebhooks:
                 return None
             raise self._failed(error, f"read a webhook of task {task_id!r}") from None
 
+    async def known(self, task_id: str, id: str) -> bool:
+        """See `Webhooks.known`."""
+        try:
+            await self._client.get_workflow_handle(workflow_id(task_id, id)).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            raise self._failed(error, f"read a webhook of task {task_id!r}") from None
+        return True
+
     async def of_task(self, task_id: str) -> list[Webhook]:
         """See `Webhooks.of_task`."""
         # The server's index lags a little, so the default webhook id (the task's id) is always included.

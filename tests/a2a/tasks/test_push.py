@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refold.a2a import Settings, a2a_app
 from refold.a2a.tasks.push import WebhookPush
 from refold.core.errors import InputRejected
-from refold.engine import NoWorker, TaskFilter
+from refold.engine import NotConnected, NoWorker, TaskFilter, TaskView
 from refold.testing import FakeEngine
 from refold.webhooks import START, Webhook
 from tests.a2a import skills
@@ -28,12 +28,14 @@ class Kept:
 
     Attributes:
         begun: Where each began.
+        ever: The task and the id of each that was put once.
         away: Nobody delivers at the moment.
     """
 
     def __init__(self) -> None:
         self.by_task: dict[str, dict[str, Webhook]] = {}
         self.begun: dict[str, str | None] = {}
+        self.ever: set[tuple[str, str]] = set()
         self.away = False
 
     async def check(self, task_id: str, webhook: Webhook) -> None:
@@ -46,9 +48,13 @@ class Kept:
             raise NoWorker("nobody delivers webhooks")
         self.by_task.setdefault(task_id, {})[webhook.id] = webhook
         self.begun[task_id] = after
+        self.ever.add((task_id, webhook.id))
 
     async def get(self, task_id: str, id: str) -> Webhook | None:
         return self.by_task.get(task_id, {}).get(id)
+
+    async def known(self, task_id: str, id: str) -> bool:
+        return (task_id, id) in self.ever
 
     async def of_task(self, task_id: str) -> list[Webhook]:
         return [hook for _, hook in sorted(self.by_task.get(task_id, {}).items())]
@@ -239,7 +245,8 @@ deletion of the last task's webhook."""
 async def test_only_a_message_that_is_taken_changes_a_webhook(sends: list[Any]) -> None:
     """
     One that is refused, and one that is sent again with its key, leave the webhooks as they are: no address changes,
-    and no deleted webhook comes back. With one that is taken, the address is that of its config.
+    and no deleted webhook comes back; an answer that is sent again may bring the first of its id. With one that is
+    taken, the address is that of its config.
     """
     fake, kept = FakeEngine(skills.ALL), Kept()
     task: dict[str, Any] = {"id": "none"}
@@ -250,6 +257,7 @@ async def test_only_a_message_that_is_taken_changes_a_webhook(sends: list[Any]) 
                 await kept.remove(task["id"], "w")
                 continue
             hooks, before = {id: dict(of_task) for id, of_task in kept.by_task.items()}, await entries(fake)
+            ever = set(kept.ever)
             parts = [{"data": {**shown, **part["data"]}} if "decision" in part.get("data", {}) else part]
             message = said(parts=parts, **({"taskId": task["id"]} if to == "answer" else {}))
             config = {} if url is None else {"taskPushNotificationConfig": {"id": "w", "url": url}}
@@ -263,6 +271,10 @@ async def test_only_a_message_that_is_taken_changes_a_webhook(sends: list[Any]) 
                 assert url is None or kept.by_task[task["id"]]["w"].url == url
             else:
                 assert not changed
+                for id, name in kept.ever - ever:
+                    assert (to, "result" in answer) == ("answer", True)
+                    hooks[id] = {name: kept.by_task[id][name]}
+                    assert hooks[id][name].url == url
                 assert kept.by_task == hooks
 
 
@@ -278,6 +290,55 @@ async def test_a_webhook_that_cannot_be_kept_is_told_after_the_message(pushing: 
     assert refused["code"] == -32603
     assert "has taken the message" in refused["message"]
     assert len((await pushing.result("GetTask", {"id": task}))["history"]) == 4
+
+
+@pytest.mark.parametrize("what", ["answer", "decision"])
+async def test_an_answer_that_is_sent_again_brings_the_webhook_that_was_lost(
+    pushing: Calls, kept: Kept, what: str
+) -> None:
+    """
+    The first call ended after the task had taken the answer, before the webhook was kept; one that was deleted since
+    does not come back.
+    """
+    skill, part = ("buy", {"data": {"item": "tea"}}) if what == "decision" else ("ask", {"text": "Hi"})
+    task = await pushing.send(parts=[part], metadata={"skill": skill})
+    part = {"data": {**shown_by(task), "decision": "approved"}} if what == "decision" else {"text": "Ada"}
+    configuration = {"taskPushNotificationConfig": {"url": URL, "id": "w"}}
+    params = {"message": said(taskId=task["id"], parts=[part]), "configuration": configuration}
+    kept.away = True
+    lost = await pushing.error("SendMessage", params, **{"Idempotency-Key": "k"})
+    kept.away = False
+    await pushing.result("SendMessage", params, **{"Idempotency-Key": "k"})
+    brought = await kept.of_task(task["id"])
+    await kept.remove(task["id"], "w")
+    await pushing.result("SendMessage", params, **{"Idempotency-Key": "k"})
+
+    assert "register the webhook alone" in lost["message"]
+    assert [hook.url for hook in brought] == [URL]
+    assert await kept.of_task(task["id"]) == []
+
+
+class Leaving(FakeEngine):
+    """An engine whose server goes away once a task has taken an answer."""
+
+    async def send(self, *words: Any, **how: Any) -> TaskView:
+        """See `Engine.send`."""
+        view = await super().send(*words, **how)
+        self.fault = NotConnected("no Temporal server answers")
+        return view
+
+
+async def test_a_webhook_that_was_not_kept_is_named_where_the_message_was_taken(kept: Kept) -> None:
+    """
+    The server goes away between the two: the caller learns that the message alone was taken.
+    """
+    async with calling(a2a_app(Leaving(skills.ALL), skills.ALL, Settings(url=BASE), push=WebhookPush(kept))) as calls:
+        task = (await calls.send("Hi", metadata={"skill": "ask"}))["id"]
+        configuration = {"taskPushNotificationConfig": {"url": URL}}
+        refused = await calls.error("SendMessage", {"message": said(taskId=task), "configuration": configuration})
+
+    assert "has taken the message" in refused["message"]
+    assert "It has not taken the webhook: register the webhook alone" in refused["message"]
 
 
 async def test_a_task_that_does_not_exist_has_no_configs(pushing: Calls) -> None:

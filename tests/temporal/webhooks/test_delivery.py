@@ -116,6 +116,8 @@ async def test_webhooks_are_kept_changed_listed_and_removed(
     await webhooks.remove(task_id, secret.id)
     await webhooks.remove(task_id, "none")
     assert await webhooks.get(task_id, secret.id) is None
+    assert await webhooks.known(task_id, secret.id)
+    assert not await webhooks.known(task_id, "none")
     assert await webhooks.of_task(task_id) == [changed]
 
     await webhooks.put(task_id, secret)
