@@ -28,6 +28,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib.metadata import version
 from typing import Literal, Self
 from weakref import WeakValueDictionary
@@ -100,6 +101,7 @@ class Poster:
             headers={"user-agent": f"refold/{version('refold')}"},
             follow_redirects=False,
             trust_env=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # one receiver's are none of another's business
         )
 
     @classmethod

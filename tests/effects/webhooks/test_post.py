@@ -109,6 +109,17 @@ async def test_what_an_answer_means(
     assert "secret" not in answer.why
 
 
+async def test_no_receiver_gets_anothers_cookies(poster: Poster) -> None:
+    """
+    All webhooks share the client, and a cookie that one receiver sets may be meant for the hosts of all.
+    """
+    with Receiver(lambda _: Response(headers={"set-cookie": "session=theirs; Path=/"})) as receiver:
+        for id in ("t/1", "t/2"):
+            await poster.post(Webhook(id="w", url=receiver.url), id=id, body=BODY)
+
+    assert [post.headers.get("cookie") for post in receiver.posts] == [None, None]
+
+
 async def test_a_large_answer_is_not_read(poster: Poster) -> None:
     """
     A receiver cannot fill the gateway's memory.
