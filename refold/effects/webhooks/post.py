@@ -31,7 +31,6 @@ from datetime import UTC, datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib.metadata import version
 from typing import Literal, Self
-from weakref import WeakValueDictionary
 
 import httpx2
 from standardwebhooks import Webhook as Signer
@@ -40,6 +39,7 @@ from refold.core.errors import DefinitionError, InputRejected
 from refold.effects.failures.classify import classify
 from refold.effects.failures.network import phrase, retry_after
 from refold.effects.webhooks.ssrf import AddressRefused, Screen, ScreenedTransport, target
+from refold.effects.webhooks.turns import Turns
 from refold.webhooks import Webhook
 
 SECRET_ENV = "REFOLD_WEBHOOK_SECRET"
@@ -47,10 +47,7 @@ TOKEN_HEADER = "X-A2A-Notification-Token"
 OWN_SECRET = "standardwebhooks"
 
 PATIENCE_S = 15.0
-"""The time limit of one post in seconds, from the name's resolution to the answer."""
-
-AT_ONCE_PER_HOST = 32
-"""The most posts to one host at once, so that a host that never answers cannot take all connections."""
+"""The time limit of one post in seconds, from the name's resolution to the answer; without the wait for its turn."""
 
 ANSWER_S = 1.0
 """How long an answer is read whose status is known, in seconds; the connection of a longer one is closed, too."""
@@ -64,7 +61,8 @@ _MAKE_ONE = """python -c "import base64, os; print('whsec_' + base64.b64encode(o
 _VISIBLE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _LONGEST = {"id": 256, "token": 4_096, "credentials": 8_192}
-_LIMITS = httpx2.Limits(max_connections=500, max_keepalive_connections=50, keepalive_expiry=30)
+# The turns limit the connections in use: a post that waits for one would spend its receiver's time.
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=50, keepalive_expiry=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +92,7 @@ class Poster:
         """
         self.screen = screen
         self._signers = tuple(Signer(secret) for secret in secrets)
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._turns = Turns()
         self._http = httpx2.AsyncClient(
             transport=ScreenedTransport(screen, limits=_LIMITS),
             timeout=PATIENCE_S,
@@ -147,15 +145,12 @@ class Poster:
             webhook: The receiver's address and authentication.
             id: The update's id; ASCII, the same on every attempt.
             body: The update as JSON.
-            wanted: Whether it is to be posted still; asked where other posts to the host had to end first, which may
-                take minutes.
+            wanted: Whether it is to be posted still; asked where other posts had to end first, which may take minutes.
         """
         host = _host(webhook)
-        turn = self._turns.setdefault(host, asyncio.Semaphore(AT_ONCE_PER_HOST))
-        waits = turn.locked()
         try:
-            async with turn:
-                if waits and wanted is not None and not await wanted():
+            async with self._turns.of(host) as waited:
+                if waited and wanted is not None and not await wanted():
                     return Answer(kind="changed")
                 async with asyncio.timeout(PATIENCE_S):
                     status, headers = await self._post(webhook, self._headers(webhook, id, body), body)

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from refold.core.errors import DefinitionError, InputRejected
 from refold.effects.webhooks import post as webhooks
+from refold.effects.webhooks import turns
 from refold.effects.webhooks.post import Poster
 from refold.effects.webhooks.ssrf import Screen
 from refold.webhooks import Webhook
@@ -183,7 +184,7 @@ async def test_a_host_that_never_answers_leaves_room_for_others(
     """
     It gets its share of posts at once, and no more; another one is posted to meanwhile.
     """
-    monkeypatch.setattr(webhooks, "AT_ONCE_PER_HOST", 2)
+    monkeypatch.setattr(turns, "AT_ONCE_PER_HOST", 2)
     with Receiver(slow=True) as slow, Receiver() as quick:
         hook = Webhook(id="w", url=slow.url)
         waiting = [asyncio.create_task(poster.post(hook, id=f"t/{n}", body=BODY)) for n in range(5)]
@@ -196,6 +197,23 @@ async def test_a_host_that_never_answers_leaves_room_for_others(
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
+async def test_hosts_that_never_answer_are_no_failure_of_others(
+    poster: Poster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    They have all places, and a receiver that waits for one is posted to when one is free, however long that took.
+    """
+    monkeypatch.setattr(turns, "AT_ONCE", 2)
+    monkeypatch.setattr(webhooks, "PATIENCE_S", 0.2)
+    with Receiver(slow=True) as slow, Receiver() as quick:
+        names = [slow.url.replace("127.0.0.1", f"{name}.localhost") for name in "abcdef"]
+        posts = [poster.post(Webhook(id="w", url=url), id="t/1", body=BODY) for url in (*names, quick.url)]
+        *others, answer = await asyncio.gather(*posts)
+
+    assert {other.kind for other in others} == {"later"}
+    assert answer.kind == "taken"
+
+
 @pytest.mark.parametrize("wanted", [False, True])
 async def test_a_webhook_that_changed_while_its_post_waited_gets_none(
     poster: Poster, monkeypatch: pytest.MonkeyPatch, wanted: bool
@@ -203,7 +221,7 @@ async def test_a_webhook_that_changed_while_its_post_waited_gets_none(
     """
     Posts to a slow host wait for one another, perhaps for minutes; a webhook may be deleted in that time.
     """
-    monkeypatch.setattr(webhooks, "AT_ONCE_PER_HOST", 1)
+    monkeypatch.setattr(turns, "AT_ONCE_PER_HOST", 1)
 
     async def still() -> bool:
         return wanted
