@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from math import inf
 
 from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
@@ -51,11 +52,13 @@ class Streams:
         Args:
             record: The task as just read; the first event shows it.
             after: The caller knows the events up to this entry.
-            over_pauses: Continue until the task ends; otherwise end also when the task waits for a person.
+            over_pauses: Continue until the task ends; otherwise end also when the task waits for a person. A question
+                that was answered before the stream began does not end it.
         """
         yield whole(record)
         if not _rests(record, after, over_pauses):
-            async with aclosing(self._news(record, after, over_pauses)) as news:
+            newest = None if record.note else record.seq
+            async with aclosing(self._news(record, after, over_pauses, newest)) as news:
                 async for event in news:
                     yield event
 
@@ -85,11 +88,14 @@ class Streams:
                 yield update
             then = with_entry(before, entry)
         if not _rests(then, seen.seq, over_pauses):
-            async with aclosing(self._news(then, seen.seq, over_pauses)) as news:
+            async with aclosing(self._news(then, seen.seq, over_pauses, record.seq)) as news:
                 async for event in news:
                     yield event
 
-    async def _news(self, record: TaskRecord, after: int, over_pauses: bool) -> AsyncGenerator[Event, None]:
+    async def _news(
+        self, record: TaskRecord, after: int, over_pauses: bool, newest: int | None
+    ) -> AsyncGenerator[Event, None]:
+        """The events after a record; `newest` is the task's newest entry as the stream began, None if nobody knew."""
         items = patience.watched(self.engine, record.task_id, after=record.seq, follow=True)
         async with aclosing(items):
             async for item in items:
@@ -99,16 +105,23 @@ class Streams:
                 for update in updates_of(record, item):
                     yield update
                 record = with_entry(record, item)
-                if _rests(record, after, over_pauses):
+                if _rests(record, after, over_pauses) and (record.ended or await self._stands(record, newest)):
                     return
         ended = await self.engine.record(record.task_id)
         if ended.ended:  # ended by Temporal, so without an entry
             yield last_update_of(ended)
 
-    async def _answered(self, record: TaskRecord) -> TaskRecord:
+    async def _stands(self, pause: TaskRecord, newest: int | None) -> bool:
+        """Whether no entry had followed a pause as the stream began; if nobody knew that, whether none has by now."""
+        if newest is not None:
+            return pause.seq >= newest
+        now = await self._answered(await self.engine.record(pause.task_id), within_s=inf)
+        return pause.seq >= now.seq and not now.ended
+
+    async def _answered(self, record: TaskRecord, *, within_s: float = WORKER_S) -> TaskRecord:
         """The task as its worker knows it: a record without a worker may lack events that the caller has seen."""
         clock = asyncio.get_running_loop().time
-        until = clock() + WORKER_S
+        until = clock() + within_s
         while record.note and not record.ended:
             if clock() > until:
                 raise NoWorker(record.note)

@@ -374,6 +374,37 @@ class Forgetful(FakeEngine):
         return record.model_copy(update={"seq": 0, "note": "no worker answers"})
 
 
+async def test_a_stream_does_not_end_at_a_question_that_was_answered() -> None:
+    """
+    Its task's worker was away when it began, so all entries come; the question that stands ends it.
+    """
+    fake = Forgetful(skills.ALL)
+    async with running(fake) as (calls, _):
+        key = {"Idempotency-Key": "k"}
+        task = (await calls.result("SendMessage", sending("Hi", "ask"), **key))["task"]
+        await calls.result("SendMessage", answer(task["id"], text="Ada"))
+        fake.worker = False
+        async with opened(calls.http, calls.base, SEND, sending("Hi", "ask"), **key) as stream:
+            async with asyncio.timeout(10):
+                frames = await stream.rest()
+
+    assert (frames[0].id, frames[-1].id) == ("0.0", "2.1")
+
+
+async def test_a_question_that_was_answered_ends_no_resubscription_of_0_3(calls: Calls) -> None:
+    """
+    The client comes again after the first question, and gets what has happened since: the second one, and the end.
+    """
+    task = await calls.send("Hi", metadata={"skill": "ask"})
+    await calls.result("SendMessage", answer(task["id"], text="Ada"))
+    await calls.result("SendMessage", answer(task["id"], data={"number": 3}))
+    params, again = {"id": task["id"]}, {"Last-Event-ID": "1.0"}
+    async with opened(calls.http, calls.base, "tasks/resubscribe", params, version="0.3", **again) as stream:
+        frames = await stream.rest()
+
+    assert ids(frames) == ["1.0", "2.1", "3.1"]
+
+
 async def test_a_client_that_comes_again_waits_for_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Without one the gateway knows less than the client has seen already, and that is no error.
