@@ -25,7 +25,7 @@ import binascii
 import contextlib
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -78,6 +78,14 @@ class Answer:
     kind: Literal["taken", "gone", "later", "changed"]
     why: str = ""
     wait_s: float | None = None
+
+
+Wanted = Callable[[], Awaitable[bool]]
+"""Whether a post is to be sent still."""
+
+
+class _Unwanted(Exception):
+    """The webhook has changed while its post connected."""
 
 
 class Poster:
@@ -136,16 +144,15 @@ class Poster:
             )
         await self.screen.check(webhook.url)
 
-    async def post(
-        self, webhook: Webhook, *, id: str, body: bytes, wanted: Callable[[], Awaitable[bool]] | None = None
-    ) -> Answer:
+    async def post(self, webhook: Webhook, *, id: str, body: bytes, wanted: Wanted | None = None) -> Answer:
         """Post one update.
 
         Args:
             webhook: The receiver's address and authentication.
             id: The update's id; ASCII, the same on every attempt.
             body: The update as JSON.
-            wanted: Whether it is to be posted still; asked where other posts had to end first, which may take minutes.
+            wanted: Whether it is to be posted still; asked where other posts had to end first, which may take minutes,
+                and where the post had to connect, which may take seconds.
         """
         host = _host(webhook)
         try:
@@ -153,7 +160,9 @@ class Poster:
                 if waited and wanted is not None and not await wanted():
                     return Answer(kind="changed")
                 async with asyncio.timeout(PATIENCE_S):
-                    status, headers = await self._post(webhook, self._headers(webhook, id, body), body)
+                    status, headers = await self._post(webhook, self._headers(webhook, id, body), body, wanted)
+        except _Unwanted:
+            return Answer(kind="changed")
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, AddressRefused) as error:
             return Answer(kind="later", why=_why(error, webhook))
         said = f"{host} answered {phrase(status)}"
@@ -161,8 +170,13 @@ class Poster:
             return Answer(kind="taken", why=said)
         return Answer(kind="gone" if status == GONE else "later", why=said, wait_s=retry_after(headers))
 
-    async def _post(self, webhook: Webhook, headers: dict[str, str], body: bytes) -> tuple[int, httpx2.Headers]:
-        async with self._http.stream("POST", webhook.url, content=body, headers=headers) as response:
+    async def _post(
+        self, webhook: Webhook, headers: dict[str, str], body: bytes, wanted: Wanted | None
+    ) -> tuple[int, httpx2.Headers]:
+        extensions = {} if wanted is None else {"trace": _asking(wanted)}
+        async with self._http.stream(
+            "POST", webhook.url, content=body, headers=headers, extensions=extensions
+        ) as response:
             read = 0
             # The status is the answer: what comes after it is read for the sake of the connection alone.
             with contextlib.suppress(TimeoutError, httpx2.HTTPError):
@@ -191,6 +205,23 @@ class Poster:
         if signers:
             headers["webhook-signature"] = " ".join(signer.sign(id, at, body.decode()) for signer in signers)
         return headers
+
+
+def _asking(wanted: Wanted) -> Callable[[str, object], Coroutine[None, None, None]]:
+    """A request's `trace`, which raises `_Unwanted` on a new connection before anything is sent.
+
+    Source: httpx, request extensions.
+    """
+    connects = False
+
+    async def trace(event: str, _info: object) -> None:
+        nonlocal connects
+        if event == "connection.connect_tcp.started":
+            connects = True
+        elif event == "http11.send_request_headers.started" and connects and not await wanted():
+            raise _Unwanted
+
+    return trace
 
 
 def _is_secret(text: str) -> bool:

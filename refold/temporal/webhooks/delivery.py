@@ -4,7 +4,8 @@ Rule 1: delivery is at least once, in order. An update is posted until the recei
 Rule 2: the workflow runs one activity, which watches the task and heartbeats its progress. After a lost process the
         next attempt continues from there, so the history is as long for a thousand updates as for one.
 Rule 3: the workflow holds the webhook, and the activity queries it before each post. So a change applies from the next
-        post on, no post follows a removal, and the receiver's secrets are in one place.
+        post on, no post begins after a removal, and the receiver's secrets are in one place. A post that has to connect
+        queries it once more before anything is sent.
 Rule 4: after a day without an accepted post the delivery is given up: the workflow fails with the reason. A process
         that has just come to it tries for an hour, since none may have run on that day.
 

@@ -228,11 +228,44 @@ async def test_a_webhook_that_changed_while_its_post_waited_gets_none(
 
     with Receiver() as receiver:
         hook = Webhook(id="w", url=receiver.url)
-        posts = [poster.post(hook, id=f"t/{n}", body=BODY, wanted=still) for n in range(2)]
+        posts = poster.post(hook, id="t/1", body=BODY), poster.post(hook, id="t/2", body=BODY, wanted=still)
         answers = await asyncio.gather(*posts)
 
     assert [answer.kind for answer in answers] == ["taken", "taken" if wanted else "changed"]
     assert len(receiver.posts) == 1 + wanted
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+async def test_a_webhook_that_changed_while_its_post_connected_gets_none(poster: Poster, wanted: bool) -> None:
+    """
+    To connect may take seconds. Whether the webhook is still wanted is asked once more when there is a connection; not
+    where one was there already.
+    """
+    connected, asked = asyncio.Event(), list[bool]()
+    sent = bytearray()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        while piece := await reader.read(10_000):
+            sent.extend(piece)
+            if BODY in piece:
+                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    async def still() -> bool:
+        await connected.wait()
+        asked.append(wanted)
+        return wanted
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        hook = Webhook(id="w", url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook")
+        answers = [(await poster.post(hook, id=f"t/{n}", body=BODY, wanted=still)).kind for n in range(2)]
+        await poster.aclose()
+
+    assert answers == ["taken" if wanted else "changed"] * 2
+    assert asked == ([True] if wanted else [False] * 2)
+    assert sent.count(BODY) == (2 if wanted else 0)
+    assert wanted or not sent
 
 
 @pytest.mark.parametrize(
