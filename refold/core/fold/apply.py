@@ -211,7 +211,7 @@ def _start_from_other(draft: Draft, again: Event | None, by: str | None) -> Sequ
             draft.note_message(again)
             return [again]
         case DecisionMade():
-            return gates.decided(draft, again)
+            return gates.decided_again(draft, again)
         case result if isinstance(result, RESULT_TYPES):
             return failures.take_result(draft, result)
         case other:

@@ -175,25 +175,10 @@ def _moment(draft: Draft) -> Moment:
         message=draft.message,
         threads=draft.threads,
         budget=draft.base.budget,
-        patched=lambda patch, again: _patched(draft, patch, again),
+        patched=draft.patched,
         enters=draft.entered.append,
         interruption=draft.interruption,
     )
-
-
-def _patched(draft: Draft, patch: str, again: bool) -> bool:
-    known = draft.base.patches.get(patch, draft.patches.get(patch))
-    if known is not None:
-        return known
-    if draft.recorded is not None:
-        if patch not in draft.recorded:
-            return False  # older code took this event, and did not know the patch
-        answer = draft.recorded[patch]
-    else:
-        # A step that is driven again passed here before, with code that did not ask for this patch.
-        answer = not again and draft.ask_patched is not None and draft.ask_patched(patch)
-    draft.patches[patch] = answer
-    return answer
 
 
 def _leave_pause(draft: Draft) -> None:

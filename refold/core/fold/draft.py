@@ -116,6 +116,21 @@ class Draft:
         """Whether a compensated effect is being performed again. Until it is done, the skill is not called."""
         return bool(self.redone)
 
+    def patched(self, patch: str, again: bool = False) -> bool:
+        """The answer of `ctx.patched`; `again` while a step is driven again. The entry keeps a new answer."""
+        known = self.base.patches.get(patch, self.patches.get(patch))
+        if known is not None:
+            return known
+        if self.recorded is not None:
+            if patch not in self.recorded:
+                return False  # older code took this event, and did not know the patch
+            answer = self.recorded[patch]
+        else:
+            # A step that is driven again passed here before, with code that did not ask for this patch.
+            answer = not again and self.ask_patched is not None and self.ask_patched(patch)
+        self.patches[patch] = answer
+        return answer
+
     # --- the lifecycle
 
     def move(self, event: TaskEvent) -> None:

@@ -17,6 +17,9 @@ from refold.core.waits import Wait
 APPROVAL_TIMEOUT = "approval_timeout"
 APPROVAL_DENIED = "approval_denied"
 
+CHECKED_AGAIN = "refold.decision_checked_again"
+"""The patch by which `decided_again` checks a decision; recoveries of earlier releases did not."""
+
 
 # --- who may decide
 
@@ -127,6 +130,21 @@ def decided(draft: Draft, decision: DecisionMade) -> Sequence[Event]:
     outcome = decision.model_dump(mode="json")
     draft.receipts[wait.gate] = Receipt.trusted(invocation_id=wait.gate, status=ReceiptStatus.OK, outcome=outcome)
     return questions.closed(draft, wait, decision)
+
+
+def decided_again(draft: Draft, decision: DecisionMade) -> Sequence[Event]:
+    """Count a decision that the failed task took, if it is one on what its gate shows in the recovered task.
+
+    Today's code may show something else there. The gate then stays open, with a note in the journal.
+
+    Returns:
+        The events to deliver to the skill.
+    """
+    why = decision_refusal(draft.base, decision, draft.at)
+    if why and draft.patched(CHECKED_AGAIN):
+        draft.notes.append(f"the decision of {decision.approver} at gate {decision.gate} does not count: {why}")
+        return []
+    return decided(draft, decision)
 
 
 def as_kept(decision: DecisionMade, ask: AskApproval) -> DecisionMade:

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import pytest
+
 from refold import (
     Cmd,
     Content,
     Ctx,
+    GatePolicy,
     Status,
     Step,
     TaskState,
@@ -15,10 +18,11 @@ from refold import (
     flow_skill,
 )
 from refold.core.events import DependencyResolved, Event
+from refold.core.fold.apply import fold
 from refold.core.fold.snapshot import Given
 from refold.core.fold.wanted import Perform, wanted
 from tests.core.byhand import ByHand, busy, unknown
-from tests.core.lineage.recovering import BOTH, Names, asked, buggy, fixed, skill, started
+from tests.core.lineage.recovering import BOTH, BROKEN, Names, asked, buggy, fixed, skill, started
 
 
 @BOTH
@@ -103,6 +107,72 @@ def test_the_decision_that_met_a_bug(cut: bool) -> None:
     task.decide("sure")
 
     assert fixed(task).said[-1] == "Ann"
+
+
+@pytest.mark.parametrize("approved", [True, False], ids=["granted", "denied"])
+@BOTH
+def test_a_decision_counts_only_for_what_its_gate_shows(cut: bool, approved: bool) -> None:
+    """
+    Where the fixed code's gate shows something else, the gate is open again, and the journal says why.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        cents = 500 if BROKEN else 90_000
+        decision = await ctx.approve("sure", "Pay?", show={"cents": cents}, policy=GatePolicy(on_denied="continue"))
+        buggy("sure")
+        await ctx.tool("pay" if decision.approved else "drop", cents=cents)
+        return ctx.complete("done")
+
+    task = started(begin, cut=cut)
+    task.decide("sure", approved)
+
+    new = fixed(task)
+
+    assert (new.waiting, new.out, new.state) == (["sure"], [], TaskState.PAUSED)
+    assert new.journal[0].note.startswith("the decision of Ann at gate T/1.1 does not count: the decision is for")
+    assert new.folded() == new.task
+    new.decide("sure", approved, by="Bob")
+    assert new.out == ["pay" if approved else "drop"]
+
+
+def test_a_late_grant_counts_only_for_what_its_gate_shows() -> None:
+    """
+    One that came after the timeout is for what the gate showed then, too.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.approve("sure", "Pay?", show={"cents": 500 if BROKEN else 90_000})
+        return ctx.complete("paid")
+
+    task = started(begin)
+    gate, digest = task.gate("sure"), task.task.waits[0].ask.digest  # type: ignore[union-attr]  # a gate
+    task.clock("~timeout")
+    task.decide("sure", gate=gate, digest=digest, second=1900)
+    BROKEN.clear()
+
+    new = task.recovered()
+
+    assert (new.waiting, new.status) == (["sure"], Status.INPUT_REQUIRED)
+
+
+def test_recovery_of_an_earlier_release_delivered_any_decision_again() -> None:
+    """
+    Its journal has no answer to the patch of the check, and folds as it did then.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.approve("sure", "Pay?", show={"cents": 500 if BROKEN else 90_000})
+        buggy("sure")
+        await ctx.tool("pay")
+        return ctx.complete("paid")
+
+    task = started(begin)
+    task.decide("sure")
+    new = fixed(task)
+
+    entry = new.journal[0].changed({"patches": {}})
+
+    assert list(fold(new.skill, new.base, [entry]).pending) == ["T2/3.1"]
 
 
 def test_the_outcome_of_an_operator_that_met_a_bug() -> None:
