@@ -387,6 +387,9 @@ class Ctx:
         gates pause the task, and a paused task sends no commands; so all are asked together when no other call is
         outstanding. Calls with the same id are numbered as in `gather`.
 
+        Any other error of a coroutine is raised by the await at once, and ends the other coroutines. Their outstanding
+        calls stay in flight, and their outcomes are ignored.
+
         Args:
             runs: Coroutines, made by calling `async def` functions.
             limit: How many calls may be outstanding at once, sleeps not counted; None is no limit.

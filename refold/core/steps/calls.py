@@ -77,7 +77,8 @@ class Gather(Generic[T]):
 class FirstOf:
     """Send these calls, then resume when any outstanding call (new or earlier) completes. Awaited by `Parallel`.
 
-    The coroutine is resumed with a list of pairs: a call, and its value or the `CommandError` it failed with.
+    The coroutine is resumed with a list of pairs: a call, and its value or the `CommandError` it failed with. Among
+    them may be calls of a `Parallel` that an error has ended, whose outcomes nobody awaits.
 
     Attributes:
         failed: Ids of commands whose failures branches have received: to be raised in a branch, or when all have ended.
@@ -105,9 +106,11 @@ class First(Generic[T]):
             call.raced = True
             if isinstance(call.command, AskUser | AskApproval):
                 call.command = call.command.model_copy(update={"raced": True})
-        completed: list[tuple[Call[Any], Any]] = yield FirstOf(calls)
-        results = {id(call): result for call, result in completed}
-        index = next(number for number, call in enumerate(calls) if id(call) in results)
+        index, results, unsent = None, dict[int, Any](), calls
+        while index is None:
+            completed: list[tuple[Call[Any], Any]] = yield FirstOf(unsent)
+            results, unsent = {id(call): result for call, result in completed}, ()
+            index = next((number for number, call in enumerate(calls) if id(call) in results), None)
         for number, call in enumerate(calls):
             call.withdrawn = number != index
         result = results[id(calls[index])]

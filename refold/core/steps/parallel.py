@@ -88,11 +88,11 @@ class Parallel(Generic[T]):
         return tuple(call for call, _ in now) if self._open else None
 
     def _by_branch(self, completed: Completed) -> list[tuple[_Branch, Completed]]:
-        """Completed calls, grouped by the branch that awaits them, in the order of the branches."""
+        """Completed calls, grouped by the branch that awaits them, in the order of the branches; others are ignored."""
         grouped: dict[int, Completed] = {}
         for one in completed:
-            _, branch = self._open.pop(id(one[0]))
-            grouped.setdefault(branch.place, []).append(one)
+            if (mine := self._open.pop(id(one[0]), None)) is not None:
+                grouped.setdefault(mine[1].place, []).append(one)
         return [(self._branches[place], results) for place, results in sorted(grouped.items())]
 
 
@@ -141,6 +141,8 @@ class _Branch:
 
     def receive(self, completed: Completed) -> Sequence[Call[Any]]:
         """Resume the coroutine if it has enough results now. Returns the calls that it awaits next."""
+        if not self._awaited:
+            return ()  # it has ended, and left a call outstanding: one of a `Parallel` that an error ended
         if isinstance(self._awaited, FirstOf):
             return self.resume(completed)
         self._results |= {id(call): result for call, result in completed}

@@ -1,8 +1,11 @@
 """Several coroutines of one step at once: each goes on by itself, and the order of results is that of the arguments."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from refold import CommandError, Ctx, GatePolicy, Status, Transition
 from refold.testing import approve, check_laws, permanent, play, reply, transient
@@ -190,3 +193,152 @@ def test_the_laws_hold() -> None:
     Whatever order things come in, cut anywhere: the same journal.
     """
     check_laws(one_step(at_most_two), max_examples=40)
+
+
+# --- coroutines that an error ends
+
+
+async def calls_and_raises(ctx: Ctx) -> None:
+    await ctx.tool("a")
+    raise ValueError("a bug that the step expects")
+
+
+async def one_call(ctx: Ctx, name: str) -> str:
+    return str(await ctx.tool(name))
+
+
+async def falls_back(ctx: Ctx) -> None:
+    with suppress(ValueError):
+        await ctx.parallel(calls_and_raises(ctx), one_call(ctx, "b"))
+
+
+@BOTH
+def test_an_error_leaves_calls_to_nobody(cut: bool) -> None:
+    """
+    What comes back of a call whose coroutine was closed is ignored, and whatever the step awaits next goes on.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        await falls_back(ctx)
+        await ctx.parallel(one_call(ctx, "c"))
+        number, _ = await ctx.first(ctx.sleep(60), ctx.llm("draft", "Write."))
+        return ctx.complete(f"{number}")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.give("a")
+    task.give("b")
+    assert going(task) == ["c"]
+    task.give("c")
+    task.give("draft", "text")
+
+    assert task.said == ["1"]
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_a_race_goes_on_past_a_call_of_nobody(cut: bool) -> None:
+    """
+    A call of a closed coroutine neither wins the race nor ends it.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        await falls_back(ctx)
+        number, _ = await ctx.first(ctx.sleep(60), ctx.llm("draft", "Write."))
+        return ctx.complete(f"{number}")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.give("a")
+    task.give("b")
+    assert going(task) == ["sleep", "draft"]
+    task.give("draft", "text")
+
+    assert task.said == ["1"]
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_what_goes_on_around_a_call_of_nobody_waits_for_it(cut: bool) -> None:
+    """
+    It counts in the limit of a `parallel` around the one that an error ended, which ends when all calls are back.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        await ctx.parallel(falls_back(ctx), one_call(ctx, "c"), limit=2)
+        return ctx.complete("done")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.give("a")
+    assert going(task) == ["b", "c"]
+    task.give("c")
+    assert going(task) == ["b"]
+    task.give("b")
+
+    assert task.said == ["done"]
+
+
+Tree = str | tuple[str, list[Any]]
+
+TREES = st.recursive(
+    st.sampled_from(["tool", "ask", "race", "race with a question", "tool, then raise"]),
+    lambda parts: st.tuples(
+        st.sampled_from(["parallel", "in turn", "attempt"]), st.lists(parts, min_size=1, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+async def walk(ctx: Ctx, tree: Tree, place: str) -> None:
+    """Await what a tree says; each of its calls has the name of its place."""
+    match tree:
+        case "tool":
+            await ctx.tool(place)
+        case "ask":
+            await ctx.ask(place, "?")
+        case "race":
+            await ctx.first(ctx.sleep(60, id=f"{place} timer"), ctx.llm(place, "Write."))
+        case "race with a question":
+            await ctx.first(ctx.sleep(60, id=f"{place} timer"), ctx.ask(place, "?"))
+        case "parallel", parts:
+            await ctx.parallel(*(walk(ctx, part, f"{place} {number}") for number, part in enumerate(parts)))
+        case "in turn", parts:
+            for number, part in enumerate(parts):
+                await walk(ctx, part, f"{place} {number}")
+        case "attempt", parts:
+            for number, part in enumerate(parts):
+                with suppress(ValueError, CommandError):
+                    await walk(ctx, part, f"{place} {number}")
+        case _:
+            await ctx.tool(place)
+            raise ValueError(place)
+
+
+@given(trees=st.lists(TREES, min_size=2, max_size=4), data=st.data(), cut=st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_whatever_comes_back_first_a_step_comes_to_its_end(trees: list[Tree], data: st.DataObject, cut: bool) -> None:
+    """
+    However `parallel` and `first` nest, and whichever errors end some of the coroutines and are caught around them.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        await walk(ctx, ("attempt", trees), "at")
+        return ctx.complete("done")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    while task.status not in (Status.COMPLETED, Status.FAILED):
+        started = [one.command.id for one in task.task.pending.values() if one.started]
+        name = data.draw(st.sampled_from([*task.waiting, *started]))
+        if name in task.waiting:
+            task.say("an answer", gate=task.gate(name))
+        elif name.endswith("timer"):
+            task.ring(name)
+        elif data.draw(st.booleans()):
+            task.fail(name)
+        else:
+            task.give(name, "a value")
+
+    assert (task.status, task.reason) == (Status.COMPLETED, "")
+    assert task.folded() == task.task
