@@ -71,7 +71,8 @@ def recover(
         raise InputRejected(f"task {base.task_id!r} was canceled before it began; start a new one")
     again: Event | None = None
     base = upgraded(skill, base)
-    skipped = set(fold(skill, base, kept).unraised)
+    before_end = fold(skill, base, kept[:-1])
+    skipped = set(fold(skill, before_end, kept[-1:]).unraised)
     if last.cause is not None:
         skipped.add(last.cause)
     else:
@@ -89,7 +90,7 @@ def recover(
             f"task {base.task_id!r} cannot be recovered: without the failure its skill does not do what the journal "
             f"records: {other}; fork it at an earlier entry"
         )
-    if open_still := _still_running(snapshot, last, entries):
+    if open_still := _still_running(snapshot, before_end, last, entries):
         raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")
     snapshot = _with_late_results(snapshot, last, entries)
     data = None if again is None else again.model_dump(mode="json")
@@ -166,16 +167,24 @@ def _resolved(snapshot: Snapshot, again: DependencyResolved) -> tuple[Snapshot, 
     return snapshot.changed({"pending": {**snapshot.pending, **given}}), None
 
 
-def _still_running(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> str:
-    """What the ended task still does (a running effect, a late grant, compensation); empty if nothing."""
+def _still_running(snapshot: Snapshot, before_end: Snapshot, last: Entry, entries: Sequence[Entry]) -> str:
+    """What the ended task still does (a running effect, a late grant, compensation); empty if nothing.
+
+    Args:
+        snapshot: The task without the failures that recovery skips: it has sent the failed commands again.
+        before_end: The task before the entry that ended it, with those failures.
+        last: That entry.
+        entries: The journal.
+    """
     after = [entry for entry in entries if entry.seq > last.seq and not entry.refused]
     over = {
         entry.event.invocation_id
         for entry in [last, *after]
         if isinstance(entry.event, ToolResult) or (isinstance(entry.event, CommandFailed) and not entry.backoffs)
     }
-    over |= {event.invocation_id for event in snapshot.held if isinstance(event, CommandFailed)}
-    late = [id for id, one in snapshot.pending.items() if under_way(one) and id not in over]
+    over |= {event.invocation_id for event in before_end.held if isinstance(event, CommandFailed)}
+    out = {id for id, one in before_end.pending.items() if under_way(one)}
+    late = [id for id in snapshot.pending if id in out - over]
     if late:
         return f"still waits for {', '.join(late)}, which is under way and has to be undone"
     if not snapshot.done:

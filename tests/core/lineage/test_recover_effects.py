@@ -4,19 +4,25 @@ import pytest
 from pydantic import JsonValue
 
 from refold import (
+    Cmd,
     CommandError,
     Content,
     Ctx,
+    InputRejected,
     Status,
     TaskState,
+    ToolResult,
     Transition,
+    UserMessage,
+    flow_skill,
     tool,
 )
 from refold.core.chat import UserSaid
 from refold.core.commands import CallTool
+from refold.core.events import Event
 from refold.core.fold.wanted import finished
 from tests.core.byhand import ByHand, busy, refused
-from tests.core.lineage.recovering import BOTH, asked, buggy, charge, fixed, pays, started
+from tests.core.lineage.recovering import BOTH, Names, asked, buggy, charge, fixed, pays, started
 
 
 @tool(effect="idempotent")
@@ -367,3 +373,77 @@ def test_two_effects_that_were_undone_and_one_fails() -> None:
     new.ring("one")
 
     assert (new.status, new.reason) == (Status.FAILED, "two: forbidden")
+
+
+@flow_skill(id="both")
+class Both:
+    """Sends two effects, and handles no failure of either."""
+
+    @staticmethod
+    def initial() -> Names:
+        return Names()
+
+    def on_event(self, state: Names, event: Event, ctx: Ctx) -> Transition:
+        match event:
+            case UserMessage():
+                both = [Cmd.tool(name, charge, {"cents": 1}) for name in ("a", "b")]
+                return Transition.to(state).cmd(both[0]).cmd(both[1])
+            case ToolResult(id=id) if id in state.names or len(state.names) == 1:
+                return Transition.complete(state)
+            case ToolResult(id=id):
+                return Transition.to(Names(names=[id]))
+            case _:
+                return Transition.ignore(state)
+
+
+def test_an_effect_that_was_never_sent_again_is_not_under_way() -> None:
+    """
+    It waited to be tried again when a failure of another one ended the task; the new task sends both.
+    """
+    task = ByHand(Both, cut=True)
+    task.say()
+    task.fail("b", busy())
+    assert task.fail("a").held
+    task.ring("b")
+    assert (task.status, task.reason) == (Status.FAILED, "a: forbidden")
+
+    new = task.recovered()
+
+    assert new.out == ["a", "b"]
+    new.give("a")
+    new.give("b")
+    assert new.status is Status.COMPLETED
+
+
+@BOTH
+def test_an_effect_that_failed_beside_another_one_is_not_under_way(cut: bool) -> None:
+    """
+    The skill had both failures, and one of them was raised; the new task sends both effects again.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.gather(ctx.tool(charge, cents=1, id="a"), ctx.tool(charge, cents=2, id="b"))
+        return ctx.complete("paid")
+
+    task = started(begin, cut=cut)
+    task.fail("b")
+    task.fail("a")
+
+    new = task.recovered()
+
+    assert sorted(new.out) == ["a", "b"]
+
+
+def test_an_effect_that_is_under_way_is_waited_for() -> None:
+    """
+    It was sent before the task ended: only when it has come back is it known what the new task performs again.
+    """
+    task = ByHand(Both, cut=True)
+    task.say()
+    task.fail("a")
+    with pytest.raises(InputRejected, match=r"still waits for T/1\.2, which is under way and has to be undone"):
+        task.recovered()
+
+    task.fail("b")
+
+    assert task.recovered().out == ["a", "b"]
