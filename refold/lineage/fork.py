@@ -8,7 +8,7 @@ Source: DESIGN section 6.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from refold.core.authoring.skill import Skill
@@ -21,6 +21,9 @@ from refold.core.fold.snapshot import Fork, Snapshot
 from refold.core.lifecycle import TaskState
 from refold.core.lineage.ids import anew, own_id, renamed, without_open_failures
 from refold.core.lineage.upgrade import upgraded
+
+SKIPS_REFUSED = "refold.fork_skips_refused"
+"""The patch by which a fork leaves out the events that the other task refused; forks of earlier releases did not."""
 
 
 def unforkable(task_id: str, first: int, entries: Sequence[Entry], seq: int) -> str:
@@ -52,6 +55,7 @@ def fork(
     seq: int,
     live: bool = False,
     by: str | None = None,
+    patched: Callable[[str], bool] | None = None,
 ) -> tuple[Snapshot, Forked]:
     """The fork's first snapshot and first event.
 
@@ -64,16 +68,26 @@ def fork(
         seq: The entry to fork at.
         live: Whether effects take place in the fork.
         by: Who makes the fork.
+        patched: Answers a patch of refold's own: False for a fork that an earlier release began. None answers True.
 
     Raises:
-        InputRejected: There is no such entry, the task has ended by that entry, or the current code takes another way
-            up to there.
+        InputRejected: There is no such entry, the task has not begun or has ended by that entry, or the current code
+            takes another way up to there.
         SkillError: The current code cannot read the task's state.
     """
     if why := unforkable(base.task_id, base.seq + 1, entries, seq):
         raise InputRejected(why)
     kept = [entry for entry in entries if entry.seq <= seq]
-    snapshot = fold(skill, upgraded(skill, base), kept)
+    taken = [entry for entry in kept if not entry.refused]
+    skips = len(taken) < len(kept) and (patched is None or patched(SKIPS_REFUSED))
+    snapshot = fold(skill, upgraded(skill, base), taken if skips else kept)
+    if skips:
+        if not snapshot.has_begun:
+            raise InputRejected(
+                f"task {base.task_id!r} had not begun by entry {seq}, having refused what came: branch off at a later "
+                "entry, or start a new one"
+            )
+        snapshot = snapshot.changed({"seq": seq, "refused": snapshot.refused + len(kept) - len(taken)})
     if snapshot.ended:
         raise InputRejected(
             f"with today's code, task {base.task_id!r} ends before entry {seq} is over: {snapshot.reason}; change the "

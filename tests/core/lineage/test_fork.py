@@ -18,12 +18,14 @@ from refold import (
     Transition,
     UserMessage,
     flow_skill,
+    skill_of,
     table,
     tool,
 )
 from refold.core.commands import CallSkill, CallTool
-from refold.core.events import Event
+from refold.core.events import Event, Unreadable
 from refold.core.fold.wanted import DRY_RUN, Alarm, Perform, finished, wanted
+from refold.lineage.fork import fork
 from tests.core.byhand import ByHand
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
@@ -316,3 +318,58 @@ def test_code_that_takes_another_way_makes_no_branch() -> None:
 
     with pytest.raises(InputRejected, match=r"with today's code.*refuses what it took up to entry 2"):
         task.forked(2, live=True, author=skill(asks_first))
+
+
+def asks_for(kind: type[float]) -> Any:
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        number = await ctx.ask("number", "How many?", expect=kind)
+        await ctx.tool("buy", number=number)
+        return ctx.complete("bought")
+
+    return skill(begin)
+
+
+def answered_twice() -> ByHand:
+    """A task that refused a number with a fraction (2), and then took another one (3)."""
+    task = ByHand(asks_for(int))
+    task.say()
+    assert task.feed(UserMessage(content=Content.from_data(2.5))).refused
+    task.feed(UserMessage(content=Content.from_data(3)))
+    return task
+
+
+@pytest.mark.parametrize("seq", [2, 3])
+def test_what_the_task_refused_its_branch_does_not_take(seq: int) -> None:
+    """
+    Not even where today's code would take it; the branch counts it among the refused, and its numbers go on.
+    """
+    task = answered_twice()
+
+    branch = task.forked(seq, live=True, author=asks_for(float))
+
+    assert (branch.waiting, branch.out) == ((["number"], []) if seq == 2 else ([], ["buy"]))
+    assert [one.command.args for one in branch.task.pending.values()] == ([] if seq == 2 else [{"number": 3.0}])  # type: ignore[union-attr]
+    assert (branch.journal[0].seq, branch.task.refused) == (seq + 1, 1)
+    assert branch.folded() == branch.task
+
+
+def test_a_branch_of_an_earlier_release_took_what_the_task_refused() -> None:
+    """
+    The history of such a branch has no mark of the patch, and it goes on as it began.
+    """
+    task, today = answered_twice(), skill_of(asks_for(float))
+
+    branch, _ = fork(today, task.base, task.journal, "F", task.task.at, seq=3, live=True, patched=lambda _: False)
+
+    assert [one.command.args for one in branch.pending.values()] == [{"number": 2.5}]  # type: ignore[union-attr]
+
+
+def test_nothing_branches_off_before_a_task_began() -> None:
+    """
+    A task that only refused something has nothing to go on from.
+    """
+    task = ByHand(skill(buys))
+    task.feed(Unreadable(sent_as="start", why="no JSON"))
+
+    with pytest.raises(InputRejected, match="task 'T' had not begun by entry 1, having refused what came"):
+        task.forked(1)

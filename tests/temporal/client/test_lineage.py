@@ -87,6 +87,24 @@ async def test_an_open_task_and_its_branches(engine: TemporalEngine, shop: Shop)
     assert (dry.forked_from.task_id, dry.forked_from.seq, dry.forked_from.live) == (view.task_id, 1, False)
 
 
+async def test_a_branch_from_what_the_task_refused(engine: TemporalEngine, shop: Shop) -> None:
+    """
+    The branch goes on behind the refused entry, as the task would; its history replays.
+    """
+    view = await settled(engine, (await engine.start("buys_twice", text(f"L{uuid4().hex[:6]}"))).task_id)
+    await engine.client.get_workflow_handle(view.task_id).signal("decide", None)
+    while (now := await engine.look(view.task_id)).seq == view.seq:
+        await a_moment()
+
+    branch = await engine.fork(view.task_id, at=now.seq, live=True)
+
+    assert [wait.slot for wait in branch.waiting_for] == ["go on"]
+    assert (await collected(engine.journal(branch.task_id)))[0].seq == now.seq + 1
+    done = await settled(engine, (await engine.send(branch.task_id, text("yes"))).task_id)
+    assert done.status is Status.COMPLETED
+    await engine.cancel(view.task_id)
+
+
 async def test_an_ended_task_and_its_branch(engine: TemporalEngine, shop: Shop) -> None:
     """
     The question is open again, and the branch goes on in its own way, with entries of its own; recovering is noted as

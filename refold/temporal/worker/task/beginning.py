@@ -51,7 +51,17 @@ def beginning(skill: Skill, start: TaskStart) -> Beginning:
         return Beginning(task.changed({"parent": start.parent}), first)
     if start.fork is not None:
         branch, past = start.fork, start.fork.journal
-        made = fork(skill, past.base, past.entries, task_id, now, seq=branch.seq, live=branch.live, by=branch.by)
+        made = fork(
+            skill,
+            past.base,
+            past.entries,
+            task_id,
+            now,
+            seq=branch.seq,
+            live=branch.live,
+            by=branch.by,
+            patched=workflow.patched,
+        )
         return Beginning(*made)
     return Beginning(unstarted(skill, start))
 
