@@ -249,12 +249,15 @@ class Recovered(Value):
     Attributes:
         task_id: The failed task.
         again: The event whose handling ended the failed task, to be delivered once more; None if there is none.
+        in_time: `again` is the call to a callback, and came before the address expired, which it has by now. Earlier
+            releases did not say so, and such a task's question times out.
         by: Who recovers the task.
     """
 
     kind: Literal["recovered"] = "recovered"
     task_id: str
     again: dict[str, JsonValue] | None = lean()
+    in_time: bool = lean(False)
     by: str | None = lean()
 
 

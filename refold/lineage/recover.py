@@ -6,7 +6,7 @@ finished effect is sent again, and a tool that received an open command before r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from refold.core.authoring.skill import Skill
@@ -30,6 +30,7 @@ from refold.core.fold.draft import to_undo
 from refold.core.fold.ending import under_way
 from refold.core.fold.failures import blocked_one, given_outcome, with_outcome
 from refold.core.fold.journal import Entry, receipt_of
+from refold.core.fold.questions import answers
 from refold.core.fold.snapshot import UNDO, PastEvent, Pending, ReceiptStatus, Redo, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
@@ -46,6 +47,7 @@ def recover(
     *,
     by: str | None = None,
     in_turn: bool = True,
+    in_time: Callable[[], bool] = lambda: True,
 ) -> tuple[Snapshot, Recovered]:
     """The new task's first snapshot and first event.
 
@@ -57,6 +59,8 @@ def recover(
         at: Now; timeouts of open questions and gates begin again.
         by: Who recovers the task.
         in_turn: Perform compensated effects again one after the other; False for a task that an earlier release began.
+        in_time: Asked only if a call that came before its address expired is delivered again after that: whether it
+            answers its question; False for a task that an earlier release began.
 
     Raises:
         InputRejected: The task is open or completed, is still compensating, or would end again at once.
@@ -99,7 +103,8 @@ def recover(
         past = tuple(PastEvent(seq=one.seq, at=one.at, event=one.event, patches=one.patches) for one in kept)
         redo = new.redo or Redo(base=base, past=past, skipped=tuple(sorted(skipped)))
         new = new.changed({"redo": redo.changed({"in_turn": in_turn})})
-    first = Recovered(task_id=base.task_id, again=data, by=by)
+    late = isinstance(again, UserMessage) and any(wait.late(at) and answers(again, wait) for wait in new.waits)
+    first = Recovered(task_id=base.task_id, again=data, in_time=late and in_time(), by=by)
     tried, _ = advance(skill, new, first, at)
     if tried.ended and tried.lifecycle is TaskState.FAILED:
         raise InputRejected(

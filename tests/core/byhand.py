@@ -113,9 +113,9 @@ class ByHand:
         """The user says something."""
         return self.feed(message(text, **more))
 
-    def give(self, id: str, value: Any = None) -> Entry:
+    def give(self, id: str, value: Any = None, *, second: float | None = None) -> Entry:
         """The command of this id comes back with a value."""
-        return self.feed(result(self.pending(id), value))
+        return self.feed(result(self.pending(id), value), second=second)
 
     def fail(self, id: str, failure: Failure | None = None) -> Entry:
         """The command of this id fails, for good unless another failure is given."""
@@ -173,17 +173,24 @@ class ByHand:
         return next(one.gate for one in self.task.waits if one.slot == slot)
 
     def recovered(
-        self, task_id: str = "T2", author: Any = None, *, by: str | None = None, in_turn: bool = True
+        self,
+        task_id: str = "T2",
+        author: Any = None,
+        *,
+        by: str | None = None,
+        in_turn: bool = True,
+        second: float | None = None,
     ) -> "ByHand":
         """A new task that goes on from where this one failed, with today's code if another one is given.
 
         Without `in_turn`, it is one that an earlier release began.
         """
         skill = self.skill if author is None else skill_of(author)
-        snapshot, first = recover(skill, self.base, self.journal, task_id, self.task.at, by=by, in_turn=in_turn)
+        when = self.task.at if second is None else at(second)
+        snapshot, first = recover(skill, self.base, self.journal, task_id, when, by=by, in_turn=in_turn)
         new = ByHand(skill, cut=self.cut)
         new.task = new.base = snapshot
-        new.feed(first)
+        new.feed(first, second=second)
         return new
 
     def forked(

@@ -178,8 +178,9 @@ def _open_task_took(draft: Draft, event: Event) -> Sequence[Event]:
             return gates.timed_out(draft, gate)
         case DependencyResolved():
             return failures.resolved(draft, event)
-        case Recovered(again=again, by=by):
-            return _start_from_other(draft, None if again is None else EVENT.validate_python(again), by)
+        case Recovered(again=again, in_time=in_time, by=by):
+            once_more = None if again is None else EVENT.validate_python(again)
+            return _start_from_other(draft, once_more, by, in_time=in_time)
         case Forked(by=by):
             return _start_from_other(draft, None, by)
         case _:
@@ -195,7 +196,7 @@ def _backoff_over(draft: Draft, id: str) -> None:
         draft.move(TaskEvent.RETRY)
 
 
-def _start_from_other(draft: Draft, again: Event | None, by: str | None) -> Sequence[Event]:
+def _start_from_other(draft: Draft, again: Event | None, by: str | None, *, in_time: bool = False) -> Sequence[Event]:
     """Start a recovered or forked task; `again` is an event of the other task, delivered once more."""
     if by is not None and by not in draft.base.started_by:
         draft.changes["started_by"] = (*draft.base.started_by, by)
@@ -206,7 +207,7 @@ def _start_from_other(draft: Draft, again: Event | None, by: str | None) -> Sequ
         case None:
             return []
         case UserMessage() if draft.state is not None:
-            return questions.take_message(draft, again)
+            return questions.take_message(draft, again, in_time=in_time)
         case UserMessage():
             draft.note_message(again)
             return [again]

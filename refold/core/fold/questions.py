@@ -27,13 +27,16 @@ TIMEOUT = "timeout"
 """The `type` of the failure with which a question times out."""
 
 
-def take_message(draft: Draft, message: UserMessage) -> Sequence[Event]:
-    """Take a message as the first one or as an answer, or store it until the skill asks a question that it answers."""
+def take_message(draft: Draft, message: UserMessage, *, in_time: bool = False) -> Sequence[Event]:
+    """Take a message as the first one or as an answer, or store it until the skill asks a question that it answers.
+
+    With `in_time`, it answers a question whose time is over by now, too.
+    """
     draft.note_message(message)
     if draft.lifecycle is TaskState.PLANNED:
         draft.move(TaskEvent.START)
         return [message]
-    if not (meant := _meant(draft, draft.base.open_waits, message)):
+    if not (meant := _meant(draft, draft.base.open_waits, message, in_time=in_time)):
         draft.early = (*draft.early, message)
         return []
     return _answer(draft, meant[0], message)
@@ -173,9 +176,9 @@ def _interrupt(draft: Draft) -> Sequence[Event] | None:
 # --- which question a message answers, and whether it fits
 
 
-def _meant(draft: Draft, waits: Sequence[Wait], message: UserMessage) -> list[Wait]:
-    """The questions that the message may be meant for, without those that have timed out."""
-    asked = (one for one in waits if isinstance(one.ask, AskUser) and not one.late(draft.at))
+def _meant(draft: Draft, waits: Sequence[Wait], message: UserMessage, *, in_time: bool = False) -> list[Wait]:
+    """The questions that the message may be meant for, without those that have timed out, unless it came `in_time`."""
+    asked = (one for one in waits if isinstance(one.ask, AskUser) and (in_time or not one.late(draft.at)))
     return [one for one in asked if answers(message, one)]
 
 

@@ -17,11 +17,13 @@ from refold import (
     UserMessage,
     flow_skill,
 )
+from refold.core.chat import text_hash
+from refold.core.commands import CALLBACK
 from refold.core.events import DependencyResolved, Event
 from refold.core.fold.apply import fold
 from refold.core.fold.snapshot import Given
 from refold.core.fold.wanted import Perform, wanted
-from tests.core.byhand import ByHand, busy, unknown
+from tests.core.byhand import ByHand, at, busy, message, unknown
 from tests.core.lineage.recovering import BOTH, BROKEN, Names, asked, buggy, fixed, skill, started
 
 
@@ -90,6 +92,31 @@ def test_the_answer_that_met_a_bug(cut: bool) -> None:
     assert (new.state, new.waiting, new.out) == (TaskState.RUNNING, [], ["a"])
     new.give("a")
     assert new.said[-1] == "because"
+
+
+@BOTH
+@pytest.mark.parametrize("second", [7_200, 260_000], ids=["before", "after"])
+def test_the_call_that_met_a_bug(second: float, cut: bool) -> None:
+    """
+    A call that came before its address expired answers the question in the new task, too, whenever that begins.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        address = await ctx.callback("address", expires_s=86_400)
+        said = await ctx.ask("paid", "?", callback=address)
+        buggy("call")
+        return ctx.complete(said.text)
+
+    task = started(begin, cut=cut)
+    called = f"{CALLBACK}T"
+    task.give("address", {"digest": text_hash(called), "until": at(86_400).isoformat()})
+    task.feed(message("paid", slot=called, early=True), second=3_600)
+    assert task.reason.startswith("bug: KeyError")
+    BROKEN.clear()
+
+    new = task.recovered(second=second)
+
+    assert (new.status, new.said[-1], new.journal[0].closed) == (Status.COMPLETED, "paid", ("T/2.1",))
 
 
 @BOTH
