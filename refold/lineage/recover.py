@@ -37,6 +37,12 @@ from refold.core.lifecycle import TaskEvent, TaskState
 from refold.core.lineage.ids import anew, own_id, renamed, without_open_failures
 from refold.core.lineage.upgrade import upgraded
 
+IN_TIME = "refold.in_time"
+"""A callback's call that came in time, and is delivered again after its address expired, answers its question."""
+
+RACES = "refold.races"
+"""An answer ends its race at once, although compensated effects are still to be performed again."""
+
 
 def recover(
     skill: Skill,
@@ -47,7 +53,7 @@ def recover(
     *,
     by: str | None = None,
     in_turn: bool = True,
-    in_time: Callable[[], bool] = lambda: True,
+    patched: Callable[[str], bool] = lambda _: True,
 ) -> tuple[Snapshot, Recovered]:
     """The new task's first snapshot and first event.
 
@@ -59,8 +65,8 @@ def recover(
         at: Now; timeouts of open questions and gates begin again.
         by: Who recovers the task.
         in_turn: Perform compensated effects again one after the other; False for a task that an earlier release began.
-        in_time: Asked only if a call that came before its address expired is delivered again after that: whether it
-            answers its question; False for a task that an earlier release began.
+        patched: Answers whether the new task does what `IN_TIME` or `RACES` says, asked only where it matters; False
+            for a task that an earlier release began.
 
     Raises:
         InputRejected: The task is open or completed, is still compensating, or would end again at once.
@@ -102,9 +108,11 @@ def recover(
     if any(one.background for one in new.pending.values()):
         past = tuple(PastEvent(seq=one.seq, at=one.at, event=one.event, patches=one.patches) for one in kept)
         redo = new.redo or Redo(base=base, past=past, skipped=tuple(sorted(skipped)))
-        new = new.changed({"redo": redo.changed({"in_turn": in_turn})})
+        raced = len(new.waits) > 1 and any(wait.ask.raced for wait in new.waits)
+        lost = () if redo.lost is None and raced and patched(RACES) else redo.lost
+        new = new.changed({"redo": redo.changed({"in_turn": in_turn, "lost": lost})})
     late = isinstance(again, UserMessage) and any(wait.late(at) and answers(again, wait) for wait in new.waits)
-    first = Recovered(task_id=base.task_id, again=data, in_time=late and in_time(), by=by)
+    first = Recovered(task_id=base.task_id, again=data, in_time=late and patched(IN_TIME), by=by)
     tried, _ = advance(skill, new, first, at)
     if tried.ended and tried.lifecycle is TaskState.FAILED:
         raise InputRejected(

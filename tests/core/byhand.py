@@ -179,15 +179,18 @@ class ByHand:
         *,
         by: str | None = None,
         in_turn: bool = True,
+        patched: Callable[[str], bool] = lambda _: True,
         second: float | None = None,
     ) -> "ByHand":
         """A new task that goes on from where this one failed, with today's code if another one is given.
 
-        Without `in_turn`, it is one that an earlier release began.
+        Without `in_turn`, or if `patched` says no, it is one that an earlier release began.
         """
         skill = self.skill if author is None else skill_of(author)
         when = self.task.at if second is None else at(second)
-        snapshot, first = recover(skill, self.base, self.journal, task_id, when, by=by, in_turn=in_turn)
+        snapshot, first = recover(
+            skill, self.base, self.journal, task_id, when, by=by, in_turn=in_turn, patched=patched
+        )
         new = ByHand(skill, cut=self.cut)
         new.task = new.base = snapshot
         new.feed(first, second=second)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sysconfig
 from collections.abc import Iterable, Sequence
+from copy import copy
 from threading import current_thread, main_thread
 from traceback import walk_tb
 
@@ -140,6 +141,9 @@ def _call(draft: Draft, event: Event) -> None:
     """Call the skill with one event, and apply the transition it returns. An exception in its code fails the task."""
     at_work = skill_at_work.set(draft.base.skill)
     try:
+        if draft.races_end_early:
+            _end_race(draft, event)
+            return
         transition = draft.skill.on(draft.state, event, _moment(draft), draft.live)
         if isinstance(event, CommandFailed) and transition.ignored:
             raise CommandError(event.id, event.invocation_id, event.failure)
@@ -161,6 +165,28 @@ def _call(draft: Draft, event: Event) -> None:
             draft.live.bug = line
     finally:
         skill_at_work.reset(at_work)
+
+
+def _end_race(draft: Draft, event: Event) -> None:
+    """Withdraw what lost a race to this outcome, and hold the outcome until compensated effects are performed again.
+
+    The skill is called to learn what lost. Whatever else it answers follows from results that compensation voided, and
+    is dropped: the skill is called with the outcome once more when it has the new results.
+    """
+    trial = copy(draft)
+    trial.live, trial.ask_patched, trial.patches, trial.notes, trial.entered = None, None, {**draft.patches}, [], []
+    try:
+        lost = draft.skill.on(draft.state, event, _moment(trial), None).withdraws
+    except BaseException as error:
+        if not _of_author(error):
+            raise
+        lost = ()  # it is raised again when the outcome is delivered
+    draft.withdraw(lost)
+    assert draft.redo is not None
+    draft.redo = draft.redo.changed({"lost": (*(draft.redo.lost or ()), *lost)})
+    draft.hold(event)
+    if not draft.waits:
+        _leave_pause(draft)
 
 
 def _moment(draft: Draft) -> Moment:

@@ -116,6 +116,11 @@ class Draft:
         """Whether a compensated effect is being performed again. Until it is done, the skill is not called."""
         return bool(self.redone)
 
+    @property
+    def races_end_early(self) -> bool:
+        """Whether an outcome ends its race now, and the skill is called with the outcome later (`Redo.lost`)."""
+        return self.redo is not None and self.redo.lost is not None and self.redoing
+
     def patched(self, patch: str, again: bool = False) -> bool:
         """The answer of `ctx.patched`; `again` while a step is driven again. The entry keeps a new answer."""
         known = self.base.patches.get(patch, self.patches.get(patch))

@@ -57,11 +57,11 @@ def closed(draft: Draft, wait: Wait, outcome: UserMessage | DecisionMade | Comma
 
     Returns:
         The events to deliver: if this was the last open question, the outcomes of all questions closed while the task
-        was paused, oldest first; otherwise nothing, except that the outcome of a raced question is delivered at once,
-        unless compensated effects are still to be performed again.
+        was paused, oldest first; otherwise nothing, except that the outcome of a raced question is returned at once:
+        it ends the race (`delivery.settle`).
     """
     draft.withdraw((wait.gate,))
-    if draft.waits and wait.ask.raced and not draft.redoing:
+    if draft.waits and wait.ask.raced and (draft.races_end_early or not draft.redoing):
         return [outcome]
     if draft.waits:
         draft.hold(outcome)

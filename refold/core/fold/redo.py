@@ -110,6 +110,7 @@ def _divergence(draft: Draft, redo: Redo, now: Snapshot) -> str:
         if at not in asked or _what(asked[at]) != _what(command):
             return f"with the new one it would not have asked for {command.id!r}"
     held = {place(id): name for id, name in map(answered, draft.held) if id is not None}
+    held |= {place(id): asked[place(id)].id for id in redo.lost or () if place(id) in asked}
     for at, command in asked.items():
         if at not in before and held.get(at) != command.id:
             return f"with the new one it would have asked for {command.id!r}, too"

@@ -157,6 +157,8 @@ class Redo(Value):
         skipped: Ids of commands whose final failure `fold` skips.
         outcomes: The new outcomes so far, by the effect's place (see `lineage/ids.py`).
         in_turn: The effects are performed again one after the other. Tasks of earlier releases perform all at once.
+        lost: Ids of the calls that lost a race meanwhile. None if no race of questions was open, and in tasks of
+            earlier releases, where all questions of a race close before the effects are performed again.
     """
 
     base: Snapshot
@@ -164,6 +166,7 @@ class Redo(Value):
     skipped: tuple[str, ...] = lean(())
     outcomes: dict[str, JsonValue] = lean(factory=dict)
     in_turn: bool = lean(False)
+    lost: tuple[str, ...] | None = lean()
 
 
 class Snapshot(Value):

@@ -333,29 +333,141 @@ def test_the_laws_hold() -> None:
         await ctx.gather(ctx.tool("look"), ctx.sleep(1))
 
     check_laws(skill(begin), max_examples=30)
+    check_laws(skill(races_after_charge), max_examples=30)
+
+
+async def races_after_charge(ctx: Ctx, content: Content) -> Transition:
+    paid = await ctx.tool(charge, cents=1)
+    _, answer = await ctx.first(ctx.ask("a", "?"), ctx.ask("b", "?"))
+    return ctx.complete(f"{answer.text}, paid {paid}")
 
 
 def test_a_race_of_a_recovered_task_waits_for_compensated_effects() -> None:
     """
-    An answer is not delivered before the charge that was refunded is made again.
+    An answer ends the race, and is not delivered before the charge that was refunded is made again.
+    """
+    task = ByHand(skill(races_after_charge))
+    task.say()
+    task.give("charge", "c-1")
+    task.cancel()
+    task.give("undo charge")
+    new = task.recovered()
+    entry = new.say("first", slot="a")
+    assert (entry.closed, new.waiting, new.out) == (("T/2.1", "T/2.2"), [], ["charge"])
+
+    new.give("charge", "c-2")
+
+    assert (new.status, new.said[-1]) == (Status.COMPLETED, "first, paid c-2")
+    assert new.folded() == new.task
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["answer", "denial", "timeout"])
+def test_what_lost_such_a_race_ends_nothing(how: str, cut: bool) -> None:
+    """
+    Neither question nor gate stays open, so that no alarm is left; the outcome that came first counts.
     """
 
     async def begin(ctx: Ctx, content: Content) -> Transition:
         paid = await ctx.tool(charge, cents=1)
-        _, answer = await ctx.first(ctx.ask("a", "?"), ctx.ask("b", "?"))
-        return ctx.complete(f"{answer.text}, paid {paid}")
+        may = GatePolicy(on_denied="continue", timeout_s=1800)
+        try:
+            index, _ = await ctx.first(ctx.ask("why", "?", timeout_s=60), ctx.approve("go", "?", policy=may))
+        except CommandError as error:
+            return ctx.complete(f"{error.failure.type}, paid {paid}")
+        return ctx.complete(f"{index}, paid {paid}")
 
-    task = ByHand(skill(begin))
+    task = ByHand(skill(begin), cut=cut)
+    task.say()
+    task.give("charge", "c-1")
+    task.cancel()
+    task.give("undo charge")
+    new = task.recovered()
+
+    if how == "answer":
+        new.say("because", slot="why")
+    elif how == "denial":
+        new.decide("go", approved=False)
+    else:
+        new.clock(f"{new.gate('why')}~timeout")
+
+    assert (new.state, new.waiting, new.out, new.alarms) == (TaskState.RUNNING, [], ["charge"], [])
+    new.give("charge", "c-2")
+    assert new.said[-1] == {"answer": "0", "denial": "1", "timeout": "timeout"}[how] + ", paid c-2"
+    assert new.folded() == new.task
+
+
+@BOTH
+def test_of_two_such_races_each_ends_by_itself(cut: bool) -> None:
+    """
+    The effects are performed again when both are over.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=1)
+        a, b = await ctx.parallel(either(ctx, "a", "b"), either(ctx, "c", "d"))
+        return ctx.complete(f"{a}, {b}, paid {paid}")
+
+    async def either(ctx: Ctx, one: str, other: str) -> str:
+        _, answer = await ctx.first(ctx.ask(one, "?"), ctx.ask(other, "?"))
+        return answer.text
+
+    task = ByHand(skill(begin), cut=cut)
+    task.say()
+    task.give("charge", "c-1")
+    task.cancel()
+    task.give("undo charge")
+    new = task.recovered()
+
+    new.say("1", slot="b")
+    assert (new.state, new.waiting, new.out) == (TaskState.PAUSED, ["c", "d"], [])
+    new.say("2", slot="c")
+    assert (new.waiting, new.out) == ([], ["charge"])
+    new.give("charge", "c-2")
+
+    assert new.said[-1] == "1, 2, paid c-2"
+    assert new.folded() == new.task
+
+
+@BOTH
+def test_such_a_race_stays_over_when_the_task_is_recovered_once_more(cut: bool) -> None:
+    """
+    The answer that came first is delivered with the newest outcome.
+    """
+    task = ByHand(skill(races_after_charge), cut=cut)
     task.say()
     task.give("charge", "c-1")
     task.cancel()
     task.give("undo charge")
     new = task.recovered()
     new.say("first", slot="a")
-    assert new.state is TaskState.PAUSED
+    new.cancel()
+    new.give("charge", "c-2")
+    new.give("undo charge")
+
+    newest = new.recovered("T3")
+
+    assert (newest.waiting, newest.out) == ([], ["charge"])
+    newest.give("charge", "c-3")
+    assert newest.said[-1] == "first, paid c-3"
+    assert newest.journal[-1].note == ""
+
+
+def test_a_race_that_an_earlier_release_recovered_ends_with_the_last_answer() -> None:
+    """
+    Its journal is folded as it was written.
+    """
+    task = ByHand(skill(races_after_charge))
+    task.say()
+    task.give("charge", "c-1")
+    task.cancel()
+    task.give("undo charge")
+    new = task.recovered(patched=lambda _: False)
+
+    new.say("first", slot="a")
+    assert (new.state, new.waiting) == (TaskState.PAUSED, ["b"])
     new.say("second", slot="b")
     assert new.out == ["charge"]
-
     new.give("charge", "c-2")
 
     assert (new.status, new.said[-1]) == (Status.COMPLETED, "first, paid c-2")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 from temporalio import workflow
@@ -16,9 +15,6 @@ from refold.divergence import Difference
 from refold.lineage.fork import fork
 from refold.lineage.recover import recover
 from refold.temporal.data.wire import TaskStart
-
-IN_TIME = "refold.in_time"
-"""The patch marker of a task to which a callback's call, which came in time, is delivered again after the expiry."""
 
 
 class Beginning(NamedTuple):
@@ -51,8 +47,9 @@ def beginning(skill: Skill, start: TaskStart) -> Beginning:
     task_id, now = workflow.info().workflow_id, workflow.now()
     if start.recover is not None:
         base, entries = start.recover.base, start.recover.entries
-        in_time = partial(workflow.patched, IN_TIME)
-        task, first = recover(skill, base, entries, task_id, now, by=start.by, in_turn=start.in_turn, in_time=in_time)
+        task, first = recover(
+            skill, base, entries, task_id, now, by=start.by, in_turn=start.in_turn, patched=workflow.patched
+        )
         return Beginning(task.changed({"parent": start.parent}), first)
     if start.fork is not None:
         branch, past = start.fork, start.fork.journal
