@@ -122,7 +122,7 @@ class Draft:
         return self.redo is not None and self.redo.lost is not None and self.redoing
 
     def patched(self, patch: str, again: bool = False) -> bool:
-        """The answer of `ctx.patched`; `again` while a step is driven again. The entry keeps a new answer."""
+        """The answer of `ctx.patched`; `again`: the step that asks is driven again. The fold asks for its own, too."""
         known = self.base.patches.get(patch, self.patches.get(patch))
         if known is not None:
             return known
@@ -265,7 +265,7 @@ class Draft:
         if not isinstance(command, CallTool) or command.undo is None:
             return
         id = pending.invocation_id
-        if any(one.background and place(again) == place(id) for again, one in self.pending.items()):
+        if any(one.background and again != id and place(again) == place(id) for again, one in self.pending.items()):
             return  # this effect was compensated, and is being performed again under another id
         self.done = (*self.done, to_undo(id, command, command.undo, result.value))
 

@@ -14,6 +14,9 @@ from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskEvent, TaskState
 from refold.core.retry_policy import FailureKind
 
+REDONE = "refold.redone"
+"""The patch with which an effect that was performed again is compensated, too, where an operator gave its outcome."""
+
 _ENDED_BY = {
     Ending.COMPLETED: TaskEvent.COMPLETE,
     Ending.FAILED: TaskEvent.FATAL_ERROR,
@@ -92,7 +95,8 @@ def _drop_commands(draft: Draft, ending: Ending) -> None:
         if ending is Ending.COMPLETED:
             continue
         if one.given is not None and (id in failed or not under_way(one)):
-            _take_given(draft, one)
+            if not one.background or draft.patched(REDONE):
+                _take_given(draft, one)
         elif not under_way(one):
             continue
         elif id in failed:

@@ -1,5 +1,7 @@
 """Recovery and effects: what is done stays done, and what was compensated is performed again, once and in order."""
 
+from collections.abc import Callable
+
 import pytest
 from pydantic import JsonValue
 
@@ -19,9 +21,9 @@ from refold import (
 )
 from refold.core.chat import UserSaid
 from refold.core.commands import CallTool
-from refold.core.events import Event
+from refold.core.events import DependencyResolved, Event
 from refold.core.fold.wanted import finished
-from tests.core.byhand import ByHand, busy, refused
+from tests.core.byhand import ByHand, busy, refused, unknown
 from tests.core.lineage.recovering import BOTH, Names, asked, buggy, charge, fixed, pays, started
 
 
@@ -331,6 +333,45 @@ def test_an_effect_that_does_not_follow_from_the_new_outcomes_is_performed_as_it
     assert (new.out, args(new, "buy")) == (["buy"], {"reservation": "r-1"})
     assert "with the new one the task would have ended" in new.give("buy", "c-2").note
     assert new.out == ["mail"]
+
+
+def given_again(cut: bool = False, patched: Callable[[str], bool] | None = None) -> ByHand:
+    """A recovered task whose operator gave the outcome of the charge; the receipt is not written yet."""
+    task = started(pays, cut=cut)
+    task.give("charge", 50)
+    task.fail("mail")
+    task.give("undo charge")
+    new = task.recovered()
+    new.patched = patched
+    new.fail("charge", unknown())
+    new.feed(DependencyResolved(outcome="c-2"))
+    new.fail("charge", busy())
+    return new
+
+
+@BOTH
+def test_an_outcome_that_an_operator_gave_when_an_effect_was_performed_again_is_undone(cut: bool) -> None:
+    """
+    Also while its receipt cannot be written.
+    """
+    new = given_again(cut)
+
+    entry = new.cancel()
+
+    assert "charge took place, as an operator says: to be undone" in entry.note
+    assert new.out == ["undo charge"]
+    assert new.folded() == new.task
+
+
+def test_an_end_that_an_earlier_release_took_compensates_as_it_did_then() -> None:
+    """
+    Its journal and its history say what was performed.
+    """
+    new = given_again(patched=lambda _: False)
+
+    entry = new.cancel()
+
+    assert (entry.note, new.out) == ("canceled on request", [])
 
 
 def test_while_an_effect_fails_to_be_performed_again_the_next_one_waits() -> None:
