@@ -217,6 +217,24 @@ async def test_a_call_before_the_question_is_kept(engine: FakeEngine, http: http
     assert view.messages[-1].text == "Ada paid 5"
 
 
+async def test_a_call_that_came_before_and_does_not_fit_leaves_its_address(
+    engine: FakeEngine, http: httpx2.AsyncClient
+) -> None:
+    """
+    Nobody could tell its caller what would fit; the corrected call answers the question.
+    """
+    await engine.start("late_checkout", Content.from_text("go"), task_id="c2")
+    early = await post(http, handed["c2"], {"amount": 5})
+    await engine.send("c2", Content.from_text("Ada"))
+
+    calls = [await post(http, handed["c2"], body) for body in ({"amount": 5}, PAID, PAID)]
+
+    assert early == (200, "taken")
+    assert [code for code, _ in calls] == [422, 200, 409]
+    assert "amount_cents: Field required" in calls[0][1]
+    assert (await engine.look("c2")).messages[-1].text == "Ada paid 5"
+
+
 async def test_a_replaced_key_leaves_addresses_valid(engine: FakeEngine) -> None:
     """
     For as long as the gateway knows the old one; without it, they are nobody's.

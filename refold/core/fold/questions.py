@@ -26,6 +26,9 @@ from refold.core.waits import Wait
 TIMEOUT = "timeout"
 """The `type` of the failure with which a question times out."""
 
+CALL_AGAIN = "refold.call_again"
+"""The patch with which an address takes another call if one that came before its question does not fit."""
+
 
 def take_message(draft: Draft, message: UserMessage, *, in_time: bool = False) -> Sequence[Event]:
     """Take a message as the first one or as an answer, or store it until the skill asks a question that it answers.
@@ -133,7 +136,8 @@ def take_early(draft: Draft) -> Sequence[Event] | None:
 def _answer_early(draft: Draft) -> Sequence[Event] | None:
     """Answer an open question with the oldest early message that may be meant for it, and fits.
 
-    Messages that fit none of the questions that they may be meant for are dropped, with a note in the journal.
+    Messages that fit none of the questions that they may be meant for are dropped, with a note in the journal. The
+    address of a callback takes another call then.
 
     Returns:
         The events to deliver to the skill; None if no early message answers an open question.
@@ -148,6 +152,9 @@ def _answer_early(draft: Draft) -> Sequence[Event] | None:
         if "" in problems:
             return _answer(draft, meant[problems.index("")], message)
         draft.notes.append(f"a message that had come before is left out: {problems[0]}")
+        if message.called_back and draft.patched(CALL_AGAIN):
+            seen = draft.changes.get("seen", draft.base.seen)
+            draft.changes["seen"] = {id: seq for id, seq in seen.items() if id != message.delivery_id}
     return None
 
 

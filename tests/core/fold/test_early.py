@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from refold import Content, Ctx, Step, Transition, UserMessage, table
 from refold.core.authoring.define import skill_of
+from refold.core.chat import text_hash
+from refold.core.commands import CALLBACK
 from refold.core.events import Event, ToolResult
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
@@ -94,6 +96,32 @@ def test_what_fits_none_of_several_questions_is_left_out() -> None:
 
     assert (task.waiting, task.task.early) == (["age", "years"], ())
     assert entry.note.startswith("a message that had come before is left out: the reply to 'age' must fit")
+
+
+def test_a_call_that_an_earlier_release_left_out_keeps_its_address() -> None:
+    """
+    Its journal says that the corrected call was refused.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        address = await ctx.callback("address")
+        await ctx.tool("think")
+        age = await ctx.ask("age", "?", expect=Age, callback=address)
+        return ctx.complete(f"{age.years}")
+
+    called = f"{CALLBACK}T"
+    task = ByHand(table("asks", Step("begin", begin).start()), patched=lambda _: False)
+    task.say()
+    task.give("address", {"digest": text_hash(called), "until": START.replace(year=2030).isoformat()})
+    task.say("old", early=True, slot=called, delivery_id="call")
+    task.give("think")
+
+    age = UserMessage(content=Content.from_data({"years": 36}), slot=called, early=True, delivery_id="call")
+    entry = task.feed(age)
+
+    assert entry.refused == "delivery 'call' was taken before, as entry 3"
+    task.journal = [one.changed({"patches": {}}) for one in task.journal]
+    assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
 
 
 def test_a_message_for_another_question_waits_for_that_one() -> None:
