@@ -98,6 +98,31 @@ def test_what_fits_none_of_several_questions_is_left_out() -> None:
     assert entry.note.startswith("a message that had come before is left out: the reply to 'age' must fit")
 
 
+def test_a_call_between_two_questions_answers_the_second() -> None:
+    """
+    The first timed out before the address expired, and the step asks again with the same address.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        address = await ctx.callback("address")
+        index, _ = await ctx.first(ctx.ask("paid", "?", callback=address), ctx.sleep(600, id="patience"))
+        await ctx.tool("remind")
+        paid = await ctx.ask("paid", "?", callback=address)
+        return ctx.complete(f"{index} {paid.text}")
+
+    called = f"{CALLBACK}T"
+    task = ByHand(table("asks", Step("begin", begin).start()))
+    task.say()
+    task.give("address", {"digest": text_hash(called), "until": START.replace(year=2030).isoformat()})
+    task.ring("patience")
+    assert (task.waiting, task.out) == ([], ["remind"])
+
+    entry = task.say("yes", early=True, slot=called, delivery_id="call")
+    task.give("remind")
+
+    assert (entry.refused, task.said[-1]) == ("", "1 yes")
+
+
 def test_a_call_that_an_earlier_release_left_out_keeps_its_address() -> None:
     """
     Its journal says that the corrected call was refused.
