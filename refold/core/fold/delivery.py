@@ -17,7 +17,7 @@ from refold.core.authoring.context import Moment
 from refold.core.authoring.tool import skill_at_work
 from refold.core.authoring.transition import UNCHANGED, Transition
 from refold.core.chat import EMPTY, UserSaid
-from refold.core.commands import CallChat, Command
+from refold.core.commands import CallChat, CallLlm, Command, Sleep
 from refold.core.content import Message
 from refold.core.errors import CommandError, SkillError, brief, describe
 from refold.core.events import CommandFailed, Event, TimerFired, UserMessage
@@ -31,6 +31,9 @@ from refold.core.lifecycle import TERMINAL, Ending, TaskEvent, TaskState
 MOST_OPEN = 2_000
 """How many commands a task has open at most: whatever comes back takes a look at all of them, and a worker that loads
 the task takes all those looks within one workflow task, for which Temporal gives it ten seconds."""
+
+OVERTAKES = "refold.overtakes"
+"""The patch with which a timer wins its race although the task retries, or is blocked on, the calls that lose."""
 
 
 def settle(draft: Draft, events: Iterable[Event] = ()) -> None:
@@ -84,7 +87,8 @@ def _decide_redone(draft: Draft) -> None:
 def _deliverable(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
     """Handle the failures that are not for the skill now, and yield the events to deliver later.
 
-    While the task is paused, timers are delivered here, and so are answers in a race (`questions.closed`).
+    While the task is paused, timers are delivered here, and so are answers in a race (`questions.closed`). A timer that
+    wins a race lets a retrying or blocked task run again.
     """
     for event in events:
         if isinstance(event, CommandFailed) and cell_of(draft, event).stage is not Stage.RUNNING:
@@ -92,6 +96,8 @@ def _deliverable(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
         elif isinstance(event, TimerFired | UserMessage | DecisionMade) and draft.lifecycle is TaskState.PAUSED:
             _call(draft, event)
         else:
+            if isinstance(event, TimerFired):
+                _overtake(draft, event)
             yield event
 
 
@@ -170,23 +176,45 @@ def _call(draft: Draft, event: Event) -> None:
 def _end_race(draft: Draft, event: Event) -> None:
     """Withdraw what lost a race to this outcome, and hold the outcome until compensated effects are performed again.
 
-    The skill is called to learn what lost. Whatever else it answers follows from results that compensation voided, and
-    is dropped: the skill is called with the outcome once more when it has the new results.
+    What else the skill answers follows from results that compensation voided; it is called again with the new ones.
     """
-    trial = copy(draft)
-    trial.live, trial.ask_patched, trial.patches, trial.notes, trial.entered = None, None, {**draft.patches}, [], []
-    try:
-        lost = draft.skill.on(draft.state, event, _moment(trial), None).withdraws
-    except BaseException as error:
-        if not _of_author(error):
-            raise
-        lost = ()  # it is raised again when the outcome is delivered
+    lost = _lost_to(draft, event)
     draft.withdraw(lost)
     assert draft.redo is not None
     draft.redo = draft.redo.changed({"lost": (*(draft.redo.lost or ()), *lost)})
     draft.hold(event)
     if not draft.waits:
         _leave_pause(draft)
+
+
+def _overtake(draft: Draft, fired: TimerFired) -> None:
+    """Let the task run again if all that it retries or is blocked on are model calls that lost a race to this timer."""
+    if draft.lifecycle not in (TaskState.RETRYING, TaskState.BLOCKED) or draft.redoing:
+        return
+    asleep = {id for id, one in draft.pending.items() if isinstance(one.command, Sleep)}
+    stuck = {id: one.command for id, one in draft.pending.items() if one.blocked or (one.due_at and id not in asleep)}
+    if not stuck or not all(isinstance(command, CallLlm | CallChat) for command in stuck.values()):
+        return
+    if not stuck.keys() <= set(_lost_to(draft, fired)) or not draft.patched(OVERTAKES):
+        return
+    draft.withdraw(tuple(stuck))
+    retrying = draft.lifecycle is TaskState.RETRYING
+    draft.move(TaskEvent.RETRY if retrying else TaskEvent.DEPENDENCY_RESOLVED)
+
+
+def _lost_to(draft: Draft, event: Event) -> tuple[str, ...]:
+    """The ids of what loses its race to this outcome, which the skill is called to learn; nothing else changes."""
+    trial = copy(draft)
+    trial.live, trial.ask_patched, trial.patches, trial.notes, trial.entered = None, None, {**draft.patches}, [], []
+    at_work = skill_at_work.set(draft.base.skill)
+    try:
+        return draft.skill.on(draft.state, event, _moment(trial), None).withdraws
+    except BaseException as error:
+        if not _of_author(error):
+            raise
+        return ()  # it is raised again when the outcome is delivered
+    finally:
+        skill_at_work.reset(at_work)
 
 
 def _moment(draft: Draft) -> Moment:

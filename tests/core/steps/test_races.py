@@ -4,7 +4,19 @@ from typing import Any
 
 import pytest
 
-from refold import CommandError, Content, Ctx, DecisionMade, GatePolicy, Status, Step, TaskState, Transition, table
+from refold import (
+    CommandError,
+    Content,
+    Ctx,
+    DecisionMade,
+    Failure,
+    GatePolicy,
+    Status,
+    Step,
+    TaskState,
+    Transition,
+    table,
+)
 from refold.core.fold.wanted import wanted
 from refold.testing import check_laws
 from tests.core.byhand import ByHand, busy, result
@@ -152,6 +164,81 @@ def test_a_timer_that_races_with_a_question_starts_along_with_it() -> None:
     assert (len(task.alarms), [wait.slot for wait in task.task.waits]) == (1, ["name"])
     task.ring("limit")
     assert task.said[-1] == "1 L"
+
+
+def down() -> Failure:
+    """A failure of a model that nobody can reach."""
+    return busy().model_copy(update={"again_s": 3600.0})
+
+
+async def hasty(ctx: Ctx, content: Content) -> Transition:
+    index, _ = await ctx.first(ctx.llm("think", "?"), ctx.sleep(60, id="patience"))
+    mailed = await ctx.tool("mail")
+    return ctx.complete(f"{index} {mailed}")
+
+
+def unreachable(task: ByHand, *, retries: int = 3) -> None:
+    """The task's model call fails so often that the task is blocked, or as often as is said."""
+    task.say()
+    for _ in range(retries):
+        task.fail("think", down())
+        task.feed(task.alarm("think").event)
+    task.fail("think", down())
+
+
+@BOTH
+@pytest.mark.parametrize("retries", [0, 3], ids=["retrying", "blocked"])
+def test_a_timer_wins_over_a_call_that_does_not_get_through(retries: int, cut: bool) -> None:
+    """
+    The task runs again, and the call is not tried again.
+    """
+    task = ByHand(skill(hasty), cut=cut)
+    unreachable(task, retries=retries)
+    assert task.state is (TaskState.BLOCKED if retries else TaskState.RETRYING)
+
+    entry = task.ring("patience")
+
+    assert (entry.held, task.state, task.out, task.alarms) == (False, TaskState.RUNNING, ["mail"], [])
+    task.give("mail", "sent")
+    assert task.said[-1] == "1 sent"
+    assert task.folded() == task.task
+
+
+def test_a_timer_waits_for_what_does_not_race_with_it() -> None:
+    """
+    A task that is blocked on another command stays blocked.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.parallel(one(ctx), other(ctx))
+        return ctx.complete()
+
+    async def one(ctx: Ctx) -> None:
+        await ctx.first(ctx.llm("a", "?"), ctx.sleep(60, id="patience"))
+
+    async def other(ctx: Ctx) -> None:
+        await ctx.llm("think", "?")
+
+    task = ByHand(skill(begin))
+    unreachable(task)
+
+    entry = task.ring("patience")
+
+    assert (entry.held, task.state) == (True, TaskState.BLOCKED)
+
+
+def test_a_timer_that_an_earlier_release_held_stays_held() -> None:
+    """
+    Its journal says so, and its history has no marker.
+    """
+    task = ByHand(skill(hasty), patched=lambda _: False)
+    unreachable(task)
+
+    entry = task.ring("patience")
+
+    assert (entry.held, task.state) == (True, TaskState.BLOCKED)
+    task.journal = [one.changed({"patches": {}}) for one in task.journal]
+    assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
 
 
 def test_the_failure_that_comes_first_is_raised() -> None:
@@ -334,6 +421,7 @@ def test_the_laws_hold() -> None:
 
     check_laws(skill(begin), max_examples=30)
     check_laws(skill(races_after_charge), max_examples=30)
+    check_laws(skill(hasty), max_examples=30)
 
 
 async def races_after_charge(ctx: Ctx, content: Content) -> Transition:
