@@ -33,7 +33,7 @@ from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import nth
 from refold.effects.models.output import FINAL_RESULT, OUTPUT_MODE
 from refold.effects.models.provider_tools import PROVIDER_TOOLS, provider_tools
-from refold.effects.models.trouble import failure_of
+from refold.effects.models.trouble import failure_of, finish_reason_of
 from refold.effects.tracing import instrument
 
 KEY_HEADER = "Idempotency-Key"
@@ -146,7 +146,7 @@ class ModelRequests:
         return known
 
     def _whole(self, response: ModelResponse) -> ModelResponse:
-        match response.finish_reason:
+        match finish_reason_of(response):
             case "content_filter":
                 message = f"model {self.name!r} refused, or its filter stopped the answer"
                 raise self._failed(permanent("content_filter", message))

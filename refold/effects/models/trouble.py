@@ -6,6 +6,8 @@
 | an error in a body with status 200                          | as with that status                                  |
 | an answer without any choice, or that lacks the calls that  | transient, `empty_answer`                            |
 | it says it makes                                            |                                                      |
+| an answer that ends for another reason than that it is      | as that reason says: transient, `stream_broken`; or  |
+| whole, also one that pydantic-ai does not know              | permanent, `length` or `content_filter`              |
 | a type asked for in a way that the model does not have      | permanent, `configuration`                           |
 | a file that the model or its client cannot take             | permanent, `attachment`                              |
 | a file whose address cannot be resolved or reached          | transient, `dns`, `connection`, ...                  |
@@ -26,9 +28,11 @@ from pydantic_ai.messages import (
     AudioUrl,
     BinaryContent,
     DocumentUrl,
+    FinishReason,
     ImageUrl,
     ModelMessage,
     ModelRequest,
+    ModelResponse,
     UserPromptPart,
     VideoUrl,
 )
@@ -52,6 +56,40 @@ _NO_FILES = re.compile(rf"{_KIND}.{{0,60}}{_NOT}|{_NOT}.{{0,60}}{_KIND}", re.IGN
 _NOT_OF_FILES = re.compile(r"\b(?:output|tool)s?\b", re.IGNORECASE)
 """What the provider's client says of what it does not send for other reasons than the files beside it."""
 _FILES = (BinaryContent, ImageUrl, AudioUrl, VideoUrl, DocumentUrl)
+
+
+_ENDS: dict[str, FinishReason] = {
+    "abort": "error",  # vLLM, SGLang
+    "aborted": "error",
+    "canceled": "error",
+    "cancelled": "error",
+    "error": "error",
+    "failed": "error",
+    "in_progress": "error",  # OpenAI's Responses, if its stream ends there
+    "incomplete": "error",
+    "insufficient_system_resource": "error",  # DeepSeek
+    "network_error": "error",  # Zhipu
+    "other": "error",  # Google: it stopped, for none of the reasons that it names
+    "timeout": "error",
+    "context_length_exceeded": "length",
+    "max_output_tokens": "length",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "model_length": "length",
+    "guardrail_intervened": "content_filter",
+    "refusal": "content_filter",
+    "safety": "content_filter",
+    "sensitive": "content_filter",  # Zhipu
+}
+"""Reasons that pydantic-ai does not know for each provider, in lower case: servers use one another's. Any other reason
+is that of a whole answer, for which servers have many words."""
+
+
+def finish_reason_of(response: ModelResponse) -> FinishReason | None:
+    """Why an answer ended; None if the provider has not said why, or in words that nobody knows."""
+    if response.finish_reason is not None:
+        return response.finish_reason
+    return _ENDS.get(str((response.provider_details or {}).get("finish_reason")).lower())
 
 
 def failure_of(error: Exception, name: str, messages: Sequence[ModelMessage]) -> Failure:
