@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic_ai.profiles.openai import OpenAIJsonSchemaTransformer
 from temporalio.exceptions import ApplicationError
 
 from refold.conversation import request_of
@@ -204,6 +205,10 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "anything": {"type": "object", "properties": {"at": {}}, "required": ["at"], "additionalProperties": False},
     "alternatives": {"anyOf": [{"type": "object", "properties": {}}, {"type": "object", "properties": {"a": {}}}]},
     "no properties": {"type": "object"},
+    "null": {"type": "object", "properties": None, "required": None, "additionalProperties": None},
+    "null below": {"type": "object", "properties": {"at": {"type": "object", "properties": None, "required": None}}},
+    "a list of properties": {"type": "object", "properties": {"at": {"type": "object", "properties": ["x"]}}},
+    "no schemas": {"type": "object", "properties": {"at": None, "to": "string"}, "required": ["at", None]},
     "nothing": {},
 }
 
@@ -239,6 +244,40 @@ def test_a_tuple_is_a_list_of_its_types() -> None:
     assert made["properties"]["at"]["items"] == {"anyOf": [{"type": "integer"}, {"type": "string"}]}
     assert strict
     assert fit_schema({"type": "object", "properties": {"at": {}}})[1] is False
+
+
+WORDS = (
+    "type", "properties", "required", "items", "prefixItems", "anyOf", "oneOf", "allOf", "enum", "$defs", "definitions",
+    "patternProperties", "additionalProperties", "propertyNames", "contains", "minItems", "title", "default",
+)  # fmt: skip
+ANYTHING = st.recursive(
+    st.sampled_from([None, True, 1, 2.5, "object", "array", "x"]),
+    lambda part: st.lists(part, max_size=2) | st.dictionaries(st.sampled_from(WORDS), part, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300)
+@given(schema=st.dictionaries(st.sampled_from(WORDS), ANYTHING, max_size=5))
+def test_whatever_a_server_calls_a_schema_can_be_sent(schema: dict[str, Any]) -> None:
+    """
+    Some servers write null for what is not there, or another thing than what belongs there: no keyword of what is sent
+    has a value of the wrong kind, at any level. A schema that is well is unchanged by a second fitting.
+    """
+    made, strict = fit_schema(schema)
+    OpenAIJsonSchemaTransformer(made, strict=None if strict else False).walk()
+
+    assert fit_schema(made) == (made, strict)
+
+
+def test_null_is_left_where_it_is_a_value() -> None:
+    """
+    As a default or a constant.
+    """
+    part = {"anyOf": [{"type": "string"}, {"const": None}], "default": None}
+    made, _ = fit_schema({"type": "object", "properties": {"at": {**part, "title": None}}})
+
+    assert made["properties"] == {"at": part}
 
 
 def test_names_that_differ_stay_different() -> None:

@@ -185,7 +185,8 @@ def fit_schema(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """A JSON schema of an object as providers accept it, and whether OpenAI's strict mode accepts it too.
 
     A tuple becomes a list of its types; a list without a type of items has items of any type; alternatives at the top,
-    which no provider accepts there, are left out, since the receiver checks the arguments anyway.
+    which no provider accepts there, are left out, since the receiver checks the arguments anyway. Left out, too, are
+    keywords whose value is null or of the wrong kind, as some servers of tools write them for what is not there.
     """
     made = _fit_part(schema)
     for word in ("oneOf", "anyOf", "allOf", "enum", "not"):
@@ -201,20 +202,46 @@ _LISTS = ("anyOf", "oneOf", "allOf")
 _TYPED = ("type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const")
 
 
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(_PARTS, (dict,)),
+    **dict.fromkeys((*_LISTS, "prefixItems", "required", "enum"), (list,)),
+    **dict.fromkeys(("additionalProperties", "propertyNames", "contains"), (dict, bool)),
+    "items": (dict, bool, list),
+    "type": (str, list),
+    "$ref": (str,),
+    "minItems": (int,),
+}
+"""What the values of the keywords are that the providers' clients read."""
+_VALUES = ("default", "const")
+"""The keywords whose value may be null."""
+
+
 def _fit_part(schema: Any) -> Any:
     if not isinstance(schema, dict):
-        return schema
-    made = dict(schema)
+        return schema if isinstance(schema, bool) else {}
+    made = {word: value for word, value in schema.items() if _is_fit(word, value)}
     for word in _PARTS:
-        if isinstance(made.get(word), dict):
+        if word in made:
             made[word] = {name: _fit_part(part) for name, part in made[word].items()}
     for word in _LISTS:
-        if isinstance(made.get(word), list):
+        if word in made:
             made[word] = [_fit_part(part) for part in made[word]]
-    for word in ("items", "additionalProperties"):
+    for word in ("items", "additionalProperties", "propertyNames", "contains"):
         if isinstance(made.get(word), dict):
             made[word] = _fit_part(made[word])
-    return _fit_list(made) if made.get("type") == "array" or "prefixItems" in made else made
+    if "required" in made:
+        made["required"] = [name for name in made["required"] if isinstance(name, str)]
+    is_list = made.get("type") == "array" or "prefixItems" in made or isinstance(made.get("items"), list)
+    return _fit_list(made) if is_list else made
+
+
+def _is_fit(word: str, value: Any) -> bool:
+    """Whether a keyword of a schema can have this value."""
+    if word == "type" and isinstance(value, list):
+        return all(isinstance(one, str) for one in value)
+    if isinstance(value, bool):
+        return bool in _KINDS.get(word, (bool,))
+    return isinstance(value, _KINDS[word]) if word in _KINDS else value is not None or word in _VALUES
 
 
 def _fit_list(made: dict[str, Any]) -> dict[str, Any]:
@@ -239,8 +266,8 @@ def _is_loose(schema: Any) -> bool:
     if not isinstance(schema, dict):
         return schema is True
     parts = [
-        *(part for word in _PARTS for part in (schema.get(word) or {}).values()),
-        *(part for word in _LISTS for part in schema.get(word) or ()),
+        *(part for word in _PARTS for part in schema.get(word, {}).values()),
+        *(part for word in _LISTS for part in schema.get(word, ())),
         *([schema["items"]] if "items" in schema else []),
     ]
     return not any(word in schema for word in _TYPED) or any(map(_is_loose, parts))
