@@ -35,6 +35,9 @@ OWNER_DAY_SPENT = "owner_day_spent"
 RATE = "usd_per_million_tokens"
 """The setting of a model call that gives the model's price: `{"input": 0.2, "output": 0.6}`."""
 
+NO_USAGE = "no_usage"
+"""The type of the failure of a model call that has a limit, and whose provider gave no count of tokens."""
+
 NO_PRICE = "no_price"
 """The type of the failure of a model call that has a limit in US dollars, and whose model has no known price."""
 
@@ -123,12 +126,14 @@ def price_of(model: str, usage: Usage, at: datetime) -> tuple[float | None, Pric
         at: The time of the call: prices change.
 
     Returns:
-        None, "unknown" for a model without a known price.
+        None, "unknown" for a model without a known price, and for a call whose provider gave no count of tokens.
     """
     if usage.usd is not None:
         return usage.usd, "recorded"
     if model.startswith("scripted:"):
         return 0.0, "free"
+    if usage.unmeasured:
+        return None, "unknown"
     listed = _listed(model, usage, at)
     return listed, "unknown" if listed is None else "listed"
 

@@ -70,6 +70,13 @@ def test_an_unknown_price_is_no_price() -> None:
     assert (none.usd, none.unpriced_calls, none.input_tokens) == (None, 3, 3_000)
 
 
+def test_tokens_that_nobody_counted_have_no_price() -> None:
+    """
+    Not that of no tokens, also where the price list has the model.
+    """
+    assert price_of("openai:gpt-4o", Usage(unmeasured=1), AT) == (None, "unknown")
+
+
 @pytest.mark.parametrize(
     ("model", "known"),
     [

@@ -6,7 +6,7 @@ flags, `steps` do the work, `middleware` wraps steps, `orchestrators` decide whi
 
 from refold.agent.agent import Agent, Answer
 from refold.agent.checkpoints import Checkpoint, checkpoint_of, next_checkpoint, resumed
-from refold.agent.errors import BudgetExceeded, GuardrailError, NoAnswer, NoPrice
+from refold.agent.errors import BudgetExceeded, GuardrailError, NoAnswer, NoPrice, NoUsage
 from refold.agent.looping.slots import Repeat, Think, Together
 from refold.agent.looping.turn import LoopTurn
 from refold.agent.middleware import Middleware, Retryable, Traced, around
@@ -60,6 +60,7 @@ __all__ = [
     "ModelTurn",
     "NoAnswer",
     "NoPrice",
+    "NoUsage",
     "Orchestrator",
     "Plugin",
     "RateLimit",

@@ -55,6 +55,21 @@ class NoPrice(SkillError):
         )
 
 
+class NoUsage(SkillError):
+    """A model's provider gives no count of tokens, so that a budget in tokens or US dollars would bound nothing.
+
+    Attributes:
+        model: `provider:model`, as the provider names it.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        super().__init__(
+            f"the budget cannot be kept: the provider of model {model!r} gives no count of tokens; have its server "
+            "send `usage`, or give the budget in model_calls, and recover the task"
+        )
+
+
 class NoAnswer(SkillError):
     """The model requested tools in its last call, in which it had to answer.
 

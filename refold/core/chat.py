@@ -30,6 +30,7 @@ class Usage(Value):
         usd: In US dollars, by the prices that the worker knows; None where it knows none.
         cached_tokens: How many of the input tokens were read from the provider's cache.
         reasoning_tokens: How many of the output tokens were reasoning.
+        unmeasured: How many of the requests the provider gave no count of tokens for; their tokens are in no field.
     """
 
     input_tokens: int = lean(0)
@@ -38,6 +39,7 @@ class Usage(Value):
     usd: float | None = lean()
     cached_tokens: int = lean(0)
     reasoning_tokens: int = lean(0)
+    unmeasured: int = lean(0)
 
 
 class ToolCall(Value):

@@ -125,6 +125,24 @@ def test_the_model_is_told_what_is_left() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("budget", "fails"),
+    [
+        pytest.param(Budget(usd=1), True, id="dollars"),
+        pytest.param(Budget(tokens=100), True, id="tokens"),
+        pytest.param(Budget(model_calls=3), False, id="calls"),
+    ],
+)
+def test_a_budget_needs_a_count_of_tokens(budget: Budget, fails: bool) -> None:
+    """
+    If the model's provider gives none, the task fails after its first call: the budget would never be used up.
+    """
+    uncounted = Reply(text="Hello.", usage=Usage(unmeasured=1), model="openai:own")
+    story = play(shop(middleware=[budget]), "go", answers={"model": uncounted}, tools=TOOLS)
+
+    assert ("the provider of model 'openai:own' gives no count of tokens" in story.reason) is fails
+
+
 def spent(limit: float, used: float, what: str = "usd") -> Failure:
     """What a worker answers where an owner's day has nothing left."""
     details = {"what": what, "limit": limit, "spent": used, "day": DAY}

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
-from refold.agent.errors import BudgetExceeded, NoPrice
+from refold.agent.errors import BudgetExceeded, NoPrice, NoUsage
 from refold.agent.middleware import Proceed, Simple
 from refold.agent.steps import ModelTurn, ToolTurn, refusal
 from refold.core.chat import Reply, ToolReturn, UserSaid
@@ -67,7 +67,8 @@ class Budget(Simple):
     It never admits more tool calls than are left, even if the model requests several at once.
 
     Attributes:
-        tokens: Input and output together, as the providers count them.
+        tokens: Input and output together, as the providers count them; a model whose provider gives no count fails the
+            task after its first call.
         usd: In US dollars; a model whose price is not known fails the task after its first call, unless the setting
             `usd_per_million_tokens` gives one. The scripted model is free.
         model_calls: Model steps; of a task only.
@@ -118,6 +119,7 @@ class Budget(Simple):
         Raises:
             BudgetExceeded: Nothing is left.
             NoPrice: The budget is in US dollars, and the price of the model is not known.
+            NoUsage: The budget is in tokens or US dollars, and the model's provider gave no count of tokens.
         """
         if isinstance(turn, ModelTurn):
             if self.per == "owner_day":
@@ -139,9 +141,11 @@ class Budget(Simple):
             left = ", ".join(f"{one.left:g} of {one.limit:g} {one.what}" for one in least.values())
             turn = _telling(turn, f"Budget left: {left}.")
         reply: Reply = await proceed(turn)
-        in_usd = any(one.what == "usd" for one in self._limits(turn))
+        bounded = {one.what for one in self._limits(turn)}
+        if reply.usage.unmeasured and bounded & {"tokens", "usd"}:
+            raise NoUsage(reply.model)
         priced = reply.usage.usd is not None or not reply.model or reply.model.startswith("scripted:")
-        if in_usd and not priced:
+        if "usd" in bounded and not priced:
             raise NoPrice(reply.model)
         return reply
 

@@ -20,7 +20,8 @@ from pydantic import JsonValue
 from refold.conversation import LlmOutcome
 from refold.core.chat import Reply, Usage
 from refold.core.errors import DefinitionError
-from refold.cost import NO_PRICE, OWNER_DAY, OWNER_DAY_SPENT, unfit_owner_day
+from refold.core.retry_policy import Failure
+from refold.cost import NO_PRICE, NO_USAGE, OWNER_DAY, OWNER_DAY_SPENT, unfit_owner_day
 from refold.effects.failures.network import permanent
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.ledger.ledgered_call import until_answered
@@ -75,7 +76,8 @@ async def within_day(day: OwnerDay, settings: Mapping[str, JsonValue], call: Cal
         call: Makes the call.
 
     Raises:
-        Verdict: The limit is reached; it is in US dollars, and the model has no known price; or the setting is wrong.
+        Verdict: The limit is reached; the provider gave no count of tokens; the limit is in US dollars, and the model
+            has no known price; or the setting is wrong.
     """
     if OWNER_DAY not in settings:
         return await call()
@@ -91,16 +93,28 @@ async def within_day(day: OwnerDay, settings: Mapping[str, JsonValue], call: Cal
         raise
     usage = result.usage or Usage()
     await day.add(usage)
-    if "usd" in limits and usage.usd is None and not result.model.startswith("scripted:"):
-        said = (
-            f"the owner's day has a limit in usd, and no price is known for model {result.model!r}, so it bounds "
-            "nothing; give the limit in tokens, or the model's price by the setting usd_per_million_tokens"
-        )
-        failure = permanent(NO_PRICE, said)
+    if failure := _unbounded(limits, result.model, usage):
         raise Verdict(
             failure.model_copy(update={"details": {"model": result.model, "usage": usage.model_dump(mode="json")}})
         )
     return result
+
+
+def _unbounded(limits: Mapping[str, float], model: str, usage: Usage) -> Failure | None:
+    """The failure of a call that the limits cannot count; None if they can."""
+    if limits and usage.unmeasured:
+        return permanent(
+            NO_USAGE,
+            f"the owner's day has a limit, and the provider of model {model!r} gave no count of tokens, so it bounds "
+            "nothing; have its server send `usage`, or leave the limit out",
+        )
+    if "usd" in limits and usage.usd is None and not model.startswith("scripted:"):
+        return permanent(
+            NO_PRICE,
+            f"the owner's day has a limit in usd, and no price is known for model {model!r}, so it bounds nothing; "
+            "give the limit in tokens, or the model's price by the setting usd_per_million_tokens",
+        )
+    return None
 
 
 def _admit(limits: Mapping[str, float], spent: DaySpent) -> None:

@@ -202,8 +202,10 @@ class ModelRequests:
         """The tokens and cost of all requests together."""
         taken = sum(response.usage.input_tokens for response in self.responses)
         given = sum(response.usage.output_tokens for response in self.responses)
-        rate = self._rate
-        usd = _usd(self.responses) if rate is None else (taken * rate[0] + given * rate[1]) / 1_000_000
+        unmeasured = sum(response.usage.unmeasured_requests for response in self.responses)
+        rate, usd = self._rate, None
+        if not unmeasured:
+            usd = _usd(self.responses) if rate is None else (taken * rate[0] + given * rate[1]) / 1_000_000
         return Usage(
             input_tokens=taken,
             output_tokens=given,
@@ -211,6 +213,7 @@ class ModelRequests:
             usd=usd,
             cached_tokens=sum(response.usage.cache_read_tokens for response in self.responses),
             reasoning_tokens=sum(response.usage.details.get("reasoning_tokens", 0) for response in self.responses),
+            unmeasured=unmeasured,
         )
 
 

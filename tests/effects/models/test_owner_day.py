@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,31 @@ async def test_dollars_need_a_price(bench: Bench, openai: OpenAIServer) -> None:
     assert priced.usage.usd > 0
     assert (await bench.llm(by_model)).usage.usd > 0
     assert not {"owner_day", "usd_per_million_tokens"} & set(openai.requests[-1].body)
+
+
+@pytest.mark.parametrize("limit", [{"usd": 1}, {"tokens": 100}])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_limit_needs_a_count_of_tokens(
+    bench: Bench, openai: OpenAIServer, limit: dict[str, int], stream: bool
+) -> None:
+    """
+    Some servers send no `usage`: without a limit the price is unknown, not 0, also if the settings give one; with a
+    limit the call fails.
+    """
+    said = {"role": "assistant", "content": "Yes."}
+    choice = {"index": 0, "delta" if stream else "message": said, "finish_reason": "stop"}
+    kind = "chat.completion.chunk" if stream else "chat.completion"
+    body = json.dumps({"id": "1", "object": kind, "created": 1, "model": "gpt-4o", "choices": [choice]})
+    uncounted = Trouble(text=f"data: {body}\n\ndata: [DONE]\n\n" if stream else body)
+    openai.say(uncounted, uncounted)
+    rated = {"usd_per_million_tokens": RATE}
+    free = await bench.llm(CallLlm(id="a", prompt="Hello", model="openai:gpt-4o", settings=rated), stream)
+    asked = CallLlm(id="a", prompt="Hello", model="openai:gpt-4o", settings={**rated, "owner_day": limit})
+    with pytest.raises(ApplicationError, match="gave no count of tokens, so it bounds nothing") as caught:
+        await bench.llm(asked, stream, "ada")
+
+    assert free.usage == Usage(unmeasured=1)
+    assert failure_in(caught.value).type == "no_usage"
 
 
 @pytest.mark.parametrize(
