@@ -52,6 +52,7 @@ class StrictServer(Serving):
         path: Where it is asked.
         requests: What was asked, oldest first.
         refused: What was wrong with requests, oldest first.
+        canceled: The ids of the answers that were canceled, oldest first.
     """
 
     path: ClassVar[str]
@@ -59,8 +60,13 @@ class StrictServer(Serving):
     def __init__(self, port: int = 0) -> None:
         self.requests: list[Asked] = []
         self.refused: list[str] = []
+        self.canceled: list[str] = []
         self._next: deque[str] = deque()
-        super().__init__(Starlette(routes=[Route(self.path, self._serve, methods=["POST"])]), port)
+        routes = [
+            Route(self.path, self._serve, methods=["POST"]),
+            Route(f"{self.path}/{{id}}/cancel", self._cancel, methods=["POST"]),
+        ]
+        super().__init__(Starlette(routes=routes), port)
 
     def say(self, *replies: str) -> None:
         """Answer the next requests so, in order; then with "Yes.". A reply that reads as tool calls makes them."""
@@ -81,6 +87,10 @@ class StrictServer(Serving):
     def answer(self, body: dict[str, Any], said: str, wishes: list[Wish]) -> Response:
         """The answer to a request that fits: a text, or the tool calls that it reads as, of tools that are offered."""
         raise NotImplementedError
+
+    async def _cancel(self, request: Request) -> Response:
+        self.canceled.append(request.path_params["id"])
+        return JSONResponse({"id": self.canceled[-1], "object": "response", "status": "cancelled", "output": []})
 
     async def _serve(self, request: Request) -> Response:
         body = await request.json()

@@ -41,6 +41,8 @@ class StrictResponses(StrictServer):
 
     def answer(self, body: dict[str, Any], said: str, wishes: list[Wish]) -> Response:
         """See `StrictServer`."""
+        if body.get("background"):
+            return JSONResponse({**self._answer(body, []), "status": "queued", "background": True, "usage": None})
         return JSONResponse(self._answer(body, self._output(said, wishes)))
 
     def _output(self, said: str, wishes: list[Wish]) -> list[dict[str, Any]]:

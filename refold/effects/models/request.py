@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -104,12 +105,12 @@ class ModelRequests:
         """Make one request, and further ones while the provider pauses its answer, as for tools of its own.
 
         Raises:
-            Verdict: A request failed, or the answer is stopped by a filter, cut off by a limit, has no end, or lacks
-                its call.
+            Verdict: A request failed, or the answer is stopped by a filter, cut off by a limit, has no end, lacks its
+                call, or is made in the background.
         """
         response = await self._once(messages, parameters)
         pauses = 0
-        # A delay is that of a job in the background, which is asked about, not continued.
+        # A delay is that of a job in the background, which would be asked about, not continued.
         while response.state == "suspended" and self._model.continuation_delay(response) is None:
             pauses += 1
             if pauses > MOST_PAUSES:
@@ -121,7 +122,18 @@ class ModelRequests:
                 parts=[*response.parts, *newer.parts],
                 provider_details={**(response.provider_details or {}), **(newer.provider_details or {})},
             )
+        if response.state == "suspended" and not self._is_cut(response):
+            raise await self._in_background(response)
         return self._whole(response)
+
+    async def _in_background(self, response: ModelResponse) -> Verdict:
+        with suppress(Exception):  # whatever becomes of the job, its answer is not awaited
+            await self._model.cancel_suspended_response(response)
+        message = (
+            f"model {self.name!r} makes its answer in the background, and a call waits for no such answer; leave out "
+            "the setting openai_background"
+        )
+        return self._failed(permanent("configuration", message))
 
     async def _once(self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None) -> ModelResponse:
         settings = _settings(self._given, self._model, nth(self._key, len(self.responses) + 1))

@@ -151,6 +151,18 @@ async def test_another_provider_is_not_sent_what_this_one_made_for_itself(models
     assert (await chat(models, "x", reply, "y")).text == "Yes."
 
 
+async def test_an_answer_that_is_made_in_the_background_is_none(models: Models, server: StrictResponses) -> None:
+    """
+    The call fails and says which setting to leave out; the job is canceled.
+    """
+    failure = await refused(models, "x", settings={"openai_background": True})
+
+    assert (failure.kind, failure.type) == (FailureKind.PERMANENT, "configuration")
+    assert "makes its answer in the background" in failure.message
+    assert "leave out the setting openai_background" in failure.message
+    assert server.canceled == ["resp_1"]
+
+
 @pytest.mark.parametrize(
     ("tools", "said"),
     [
