@@ -383,9 +383,12 @@ def _first_token_s(given: Mapping[str, JsonValue]) -> float | None:
 def _settings(given: Mapping[str, JsonValue], model: Model, key: str) -> ModelSettings:
     """The given settings, with the idempotency key as a header and the provider SDK's retries off: the task retries.
 
+    The clients apply `timeout` to each read; pydantic-ai applies `request_timeout` to the whole request.
     Header and retries are left out if the model's client does not support them: pydantic-ai would warn.
     """
     settings = {name: value for name, value in given.items() if name not in _OWN}
+    if isinstance(limit := settings.get("timeout"), int | float):
+        settings.setdefault("request_timeout", limit)
     headers = settings.pop("extra_headers", None)
     ours = {
         "max_retries": 0,

@@ -475,6 +475,18 @@ async def test_a_limit_to_the_whole_call(bench: Bench, openai: OpenAIServer) -> 
     assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "timeout")
 
 
+async def test_the_limit_is_to_the_whole_call_not_to_each_piece(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    A server that sends a little now and then does not extend it.
+    """
+    openai.say(Trouble(says="A little more. " * 40, pace_s=0.1))
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "x", "y", model=MODEL, settings={"timeout": 0.6}), True)
+
+    assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "timeout")
+    assert "request_timeout" not in openai.requests[0].body
+
+
 async def test_usage_that_a_stream_repeats_is_counted_once(bench: Bench, openai: OpenAIServer) -> None:
     """
     Some servers send the tokens so far with every piece.
