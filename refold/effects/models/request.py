@@ -214,7 +214,7 @@ class ModelRequests:
         """The tokens and cost of all requests together."""
         taken = sum(response.usage.input_tokens for response in self.responses)
         given = sum(response.usage.output_tokens for response in self.responses)
-        unmeasured = sum(response.usage.unmeasured_requests for response in self.responses)
+        unmeasured = sum(map(_is_unmeasured, self.responses))
         rate, usd = self._rate, None
         if not unmeasured:
             usd = _usd(self.responses) if rate is None else (taken * rate[0] + given * rate[1]) / 1_000_000
@@ -258,6 +258,12 @@ def _rate(given: Mapping[str, JsonValue], model: str) -> tuple[float, float] | N
         rate = rate.get(model)
     price = cast("dict[str, float] | None", rate)
     return None if price is None else (float(price["input"]), float(price["output"]))
+
+
+def _is_unmeasured(response: ModelResponse) -> bool:
+    """Whether a response has no count of tokens: no usage, or one of zeros, as some servers send it."""
+    used = response.usage
+    return bool(used.unmeasured_requests) or not (used.input_tokens or used.output_tokens)
 
 
 def _usd(responses: Sequence[ModelResponse]) -> float | None:

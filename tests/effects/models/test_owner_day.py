@@ -111,17 +111,18 @@ async def test_dollars_need_a_price(bench: Bench, openai: OpenAIServer) -> None:
 
 @pytest.mark.parametrize("limit", [{"usd": 1}, {"tokens": 100}])
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}], ids=str)
 async def test_a_limit_needs_a_count_of_tokens(
-    bench: Bench, openai: OpenAIServer, limit: dict[str, int], stream: bool
+    bench: Bench, openai: OpenAIServer, limit: dict[str, int], usage: Any, stream: bool
 ) -> None:
     """
-    Some servers send no `usage`: without a limit the price is unknown, not 0, also if the settings give one; with a
-    limit the call fails.
+    Some servers send no `usage`, or one of zeros: without a limit the price is unknown, not 0, also if the settings
+    give one; with a limit the call fails.
     """
     said = {"role": "assistant", "content": "Yes."}
     choice = {"index": 0, "delta" if stream else "message": said, "finish_reason": "stop"}
     kind = "chat.completion.chunk" if stream else "chat.completion"
-    body = json.dumps({"id": "1", "object": kind, "created": 1, "model": "gpt-4o", "choices": [choice]})
+    body = json.dumps({"id": "1", "object": kind, "created": 1, "model": "gpt-4o", "choices": [choice], "usage": usage})
     uncounted = Trouble(text=f"data: {body}\n\ndata: [DONE]\n\n" if stream else body)
     openai.say(uncounted, uncounted)
     rated = {"usd_per_million_tokens": RATE}
