@@ -22,9 +22,14 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 12_000  # three megabytes
 
 
 class StrictResponses(StrictServer):
-    """OpenAI's Responses, checked. The reply `SEARCH` searches the web, `PICTURE` makes a picture."""
+    """OpenAI's Responses, checked. The reply `SEARCH` searches the web, `PICTURE` makes a picture.
+
+    Attributes:
+        reasoning: How many tokens of each answer were reasoning; some servers send null.
+    """
 
     path = "/v1/responses"
+    reasoning: int | None = 5
 
     @property
     def environment(self) -> dict[str, str]:
@@ -78,7 +83,7 @@ class StrictResponses(StrictServer):
             "status": "completed", "output": output, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
             "usage": {
                 "input_tokens": 90, "input_tokens_details": {"cached_tokens": 40, "cache_write_tokens": 0},
-                "output_tokens": 9, "output_tokens_details": {"reasoning_tokens": 5}, "total_tokens": 99,
+                "output_tokens": 9, "output_tokens_details": {"reasoning_tokens": self.reasoning}, "total_tokens": 99,
             },
         }  # fmt: skip
 

@@ -224,7 +224,7 @@ class ModelRequests:
             requests=len(self.responses),
             usd=usd,
             cached_tokens=sum(response.usage.cache_read_tokens for response in self.responses),
-            reasoning_tokens=sum(response.usage.details.get("reasoning_tokens", 0) for response in self.responses),
+            reasoning_tokens=sum(response.usage.details.get("reasoning_tokens") or 0 for response in self.responses),
             unmeasured=unmeasured,
         )
 

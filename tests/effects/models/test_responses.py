@@ -95,6 +95,18 @@ async def test_cached_and_reasoning_tokens_are_counted(models: Models) -> None:
     assert (usage.output_tokens, usage.reasoning_tokens) == (9, 5)
 
 
+async def test_reasoning_tokens_that_are_null_are_none(
+    models: Models, server: StrictResponses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The answer that was paid for is kept.
+    """
+    monkeypatch.setattr(server, "reasoning", None)
+    usage = (await chat(models, "x")).usage
+
+    assert (usage.output_tokens, usage.reasoning_tokens) == (9, 0)
+
+
 async def test_what_the_provider_searches_is_in_the_reply(models: Models, server: StrictResponses) -> None:
     """
     The provider's own calls are told by name and arguments, and go back as they came.
