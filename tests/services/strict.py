@@ -31,6 +31,7 @@ SEARCH = "search"
 PAUSED = "paused"
 CUT = "cut"
 NEWER = "newer"
+ASIDE = "<aside>"
 
 
 class Unfit(Exception):
@@ -256,7 +257,8 @@ def check_writable(body: Any) -> None:
 
 class StrictAnthropic(StrictServer):
     """Anthropic's messages, checked. The replies `SEARCH` and `PAUSED` search the web, and the latter pauses then; the
-    stream of `CUT` ends before its end, and one that begins with `NEWER` has a block of a kind that no client knows."""
+    stream of `CUT` ends before its end, one that begins with `NEWER` has a block of a kind that no client knows, and
+    `ASIDE` in a text is where the web is searched."""
 
     path = "/v1/messages"
     stop = ""
@@ -281,6 +283,10 @@ class StrictAnthropic(StrictServer):
             {"type": "tool_use", "id": f"toolu_{len(self.requests)}_{number}", "name": wish.tool, "input": wish.args}
             for number, wish in enumerate(wishes)
         ] or [*(_searched(len(self.requests)) if said in (SEARCH, PAUSED) else ()), {"type": "text", "text": said}]
+        if ASIDE in said:
+            before, after = said.split(ASIDE)
+            between = _searched(len(self.requests))
+            content = [{"type": "text", "text": before}, *between, {"type": "text", "text": after}]
         if said.startswith(NEWER):
             content = [{"type": "hologram", "shape": said}, *(content if said != NEWER else ())]
         stop = self.stop or ("tool_use" if wishes else "pause_turn" if said == PAUSED else "end_turn")

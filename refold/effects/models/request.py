@@ -32,6 +32,7 @@ from refold.cost import OWNER_DAY, RATE, unfit_rate
 from refold.effects.failures.network import permanent, transient
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import nth
+from refold.effects.models.content.messages import PARAGRAPH
 from refold.effects.models.output import FINAL_RESULT, OUTPUT_MODE
 from refold.effects.models.provider_tools import PROVIDER_TOOLS, provider_tools
 from refold.effects.models.trouble import failure_of, finish_reason_of
@@ -108,7 +109,8 @@ class ModelRequests:
             Verdict: A request failed, or the answer is stopped by a filter, cut off by a limit, has no end, lacks its
                 call, or is made in the background.
         """
-        response = await self._once(messages, parameters)
+        pieces = None if self._show is None else _Pieces(self._show, self._names)
+        response = await self._once(messages, parameters, pieces)
         pauses = 0
         # A delay is that of a job in the background, which would be asked about, not continued.
         while response.state == "suspended" and self._model.continuation_delay(response) is None:
@@ -116,7 +118,7 @@ class ModelRequests:
             if pauses > MOST_PAUSES:
                 message = f"model {self.name!r} paused its answer {pauses} times, and has not ended it"
                 raise self._failed(permanent("paused", message))
-            newer = await self._once([*messages, response], parameters)
+            newer = await self._once([*messages, response], parameters, pieces)
             response = replace(
                 newer,
                 parts=[*response.parts, *newer.parts],
@@ -135,12 +137,14 @@ class ModelRequests:
         )
         return self._failed(permanent("configuration", message))
 
-    async def _once(self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None) -> ModelResponse:
+    async def _once(
+        self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None, pieces: _Pieces | None
+    ) -> ModelResponse:
         settings = _settings(self._given, self._model, nth(self._key, len(self.responses) + 1))
         first_s = _first_token_s(self._given)
         asked = replace(parameters or _TEXT, native_tools=self._provider_tools)
         try:
-            response = await _request(self._model, messages, settings, asked, self._pieces(), first_s)
+            response = await _request(self._model, messages, settings, asked, pieces, first_s)
         except _Silent:
             message = f"model {self.name!r} sent nothing for {first_s:g} s (settings: {FIRST_TOKEN})"
             raise self._failed(transient("timeout", message)) from None
@@ -180,9 +184,6 @@ class ModelRequests:
     def _is_cut(self, response: ModelResponse) -> bool:
         # pydantic-ai has the provider's own reason in the details, also one that it does not know; a script has none.
         return "finish_reason" not in (response.provider_details or {}) and self._model.system != "function"
-
-    def _pieces(self) -> _Pieces | None:
-        return None if self._show is None else _Pieces(self._show, self._names)
 
     def _cut(self, response: ModelResponse) -> str:
         wrote = f" after {response.usage.output_tokens} tokens" if response.usage.output_tokens else ""
@@ -299,6 +300,8 @@ async def _request(
             instrument=instrument(),
         )
     begun = False
+    if pieces is not None:
+        pieces.begin_request()
     try:
         async with (
             asyncio.timeout(first_s) as silence,
@@ -338,31 +341,49 @@ def _as_it_came(stream: object) -> None:
 
 
 class _Pieces:
-    """Shows streamed tool calls; a call of `FINAL_RESULT` is shown as the answer's text."""
+    """Shows an answer as it streams, in one request or several; a call of `FINAL_RESULT` is shown as its text."""
 
     def __init__(self, show: Show, names: Mapping[str, str]) -> None:
         self._show, self._names = show, names
         self._calls: dict[int, tuple[int, str]] = {}
+        self._made = 0
+        self._has_text = self._is_text = False
+
+    def begin_request(self) -> None:
+        """The parts of the next request are numbered anew."""
+        self._calls = {}
 
     def take(self, event: object) -> None:
         match event:
             case PartStartEvent(part=TextPart(content=str(piece))):
-                self.text(piece)
+                self.begin_text(piece)
             case PartDeltaEvent(delta=TextPartDelta(content_delta=str(piece))):
                 self.text(piece)
             case PartStartEvent(index=index, part=ToolCallPart() as call):
-                self.begin(index, call.tool_name, call.args if isinstance(call.args, str) else "")
+                self.begin_call(index, call.tool_name, call.args if isinstance(call.args, str) else "")
             case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=str(piece))) if index in self._calls:
                 self.add(index, piece)
+            case PartStartEvent():
+                self._is_text = False
             case _:  # also the arguments of a call that the provider makes by itself
                 pass
+
+    def begin_text(self, piece: str) -> None:
+        gap = PARAGRAPH if self._has_text and not self._is_text else ""
+        self._has_text = self._is_text = True
+        self.text(gap + piece)
 
     def text(self, piece: str) -> None:
         self._show.text(encodable(piece))
 
-    def begin(self, index: int, tool: str, piece: str) -> None:
-        self._calls[index] = len(self._calls), tool
-        self.add(index, piece)
+    def begin_call(self, index: int, tool: str, piece: str) -> None:
+        self._calls[index] = self._made, tool
+        self._made += 1
+        if tool == FINAL_RESULT:
+            self.begin_text(piece)
+        else:
+            self._is_text = False
+            self.add(index, piece)
 
     def add(self, index: int, piece: str) -> None:
         number, tool = self._calls[index]

@@ -149,7 +149,7 @@ async def test_an_answer_that_pauses_is_gone_on_with(bench: Bench, model: str, a
     accepted.say(PAUSED, PAUSED, "Green tea.")
     reply = await sent(bench, model, user("x"), stream=stream, settings={"provider_tools": ["web_search"]})
 
-    assert reply.text == f"{PAUSED}{PAUSED}Green tea."
+    assert reply.text == f"{PAUSED}\n\n{PAUSED}Green tea."
     assert [call.name for call in reply.provider_calls] == ["web_search", "web_search"]
     assert reply.usage == Usage(input_tokens=21, output_tokens=9, requests=3)
     assert len({asked.headers["idempotency-key"] for asked in accepted.requests}) == 3

@@ -131,7 +131,7 @@ def _aside_now(reply: Reply) -> Sequence[dict[str, JsonValue]]:
 
     Of a reply that middleware has changed, reasoning is left, and only before calls, where some providers require it.
     """
-    chars = sum(cast(int, one["text"]) for one in reply.aside if "text" in one)
+    chars = sum(cast(int, one["text"]) + cast(int, one.get("gap", 0)) for one in reply.aside if "text" in one)
     known = {str(one["call"]): one for one in reply.aside if "call" in one}
     if not reply.aside or (chars == len(reply.text) and [*known] == [call.id for call in reply.tool_calls]):
         return reply.aside

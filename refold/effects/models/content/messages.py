@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.messages import (
@@ -81,6 +81,9 @@ def _request_part(one: UserSaid | ToolReturn) -> ModelRequestPart:
 
 # --- replies
 
+PARAGRAPH = "\n\n"
+"""What parts two texts of a reply that have anything between them."""
+
 _THINKING: TypeAdapter[ThinkingPart] = TypeAdapter(ThinkingPart)
 _EXTRAS = ("id", "provider_name", "provider_details")
 
@@ -88,18 +91,21 @@ _EXTRAS = ("id", "provider_name", "provider_details")
 def reply_parts(response: ModelResponse) -> tuple[str, tuple[ToolCall, ...], tuple[dict[str, JsonValue], ...]]:
     """A response's text, its tool calls, and the parts that the provider requires back in the next request.
 
+    Texts with anything between them are paragraphs, as in `ModelResponse.text`; what parts them is `gap` in the part.
     Reasoning is kept if it is signed, or if tools are called: some providers require it back with the tools' results.
     """
     calls = unrepeated([_call(part) for part in response.parts if isinstance(part, ToolCallPart)])
     texts: list[str] = []
     aside: list[dict[str, Any]] = []
     special, left = False, iter(calls)
+    before: ModelResponsePart | None = None
     for part in response.parts:
         extras: dict[str, Any] = {name: value for name in _EXTRAS if (value := getattr(part, name, None)) is not None}
         match part:
             case TextPart(content=text):
-                texts.append(encodable(text))
-                aside.append({"text": len(texts[-1]), **extras})
+                gap = PARAGRAPH if texts and not isinstance(before, TextPart) else ""
+                texts += [gap, encodable(text)]
+                aside.append({"text": len(texts[-1]), **({"gap": len(gap)} if gap else {}), **extras})
             case ToolCallPart():
                 aside.append({"call": next(left).id, **extras})
             case ThinkingPart() if part.signature is not None or (calls and part.content):
@@ -114,6 +120,7 @@ def reply_parts(response: ModelResponse) -> tuple[str, tuple[ToolCall, ...], tup
             case _:
                 extras = {}
         special = special or bool(extras)
+        before = part
     return "".join(texts), calls, tuple(encodable(aside)) if special else ()
 
 
@@ -144,6 +151,7 @@ def _response_parts(reply: Reply, system: str | None) -> Iterator[ModelResponseP
         )
         match one:
             case {"text": int(length)}:
+                at += cast("int", one.get("gap", 0))
                 if (piece := reply.text[at : at + length]).strip():
                     yield TextPart(piece, **extras)
                 at += length
