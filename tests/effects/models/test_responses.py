@@ -152,6 +152,19 @@ async def test_an_image_goes_in_and_comes_out(models: Models, server: StrictResp
     assert "image_generation_call" in [one.get("type") for one in server.requests[1].body["input"]]
 
 
+async def test_a_reply_whose_image_was_removed_goes_back_without_it(models: Models, server: StrictResponses) -> None:
+    """
+    As by middleware; the rest of the reply is what it was.
+    """
+    server.say(PICTURE)
+    settings = {"provider_tools": [{"kind": "image_generation", "quality": "low"}]}
+    reply = await chat(models, "In blue.", settings=settings)
+    await chat(models, "x", reply.model_copy(update={"files": ()}), "In red.", settings=settings)
+
+    assert "image/png" not in str(server.requests[1].body["input"])
+    assert "Here: picture." in str(server.requests[1].body["input"])
+
+
 async def test_another_provider_is_not_sent_what_this_one_made_for_itself(models: Models) -> None:
     """
     Neither its searches nor its images, which it would not accept.

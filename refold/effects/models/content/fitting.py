@@ -130,14 +130,18 @@ def _aside_now(reply: Reply) -> Sequence[dict[str, JsonValue]]:
     """What a reply's provider requires back, if the reply is what it was.
 
     Of a reply that middleware has changed, reasoning is left, and only before calls, where some providers require it.
+    Files are left out if some were removed: which ones is not known.
     """
-    chars = sum(cast(int, one["text"]) + cast(int, one.get("gap", 0)) for one in reply.aside if "text" in one)
-    known = {str(one["call"]): one for one in reply.aside if "call" in one}
-    if not reply.aside or (chars == len(reply.text) and [*known] == [call.id for call in reply.tool_calls]):
-        return reply.aside
+    aside = reply.aside
+    if sum("file" in one for one in aside) > len(reply.files):
+        aside = tuple(one for one in aside if "file" not in one)
+    chars = sum(cast(int, one["text"]) + cast(int, one.get("gap", 0)) for one in aside if "text" in one)
+    known = {str(one["call"]): one for one in aside if "call" in one}
+    if not aside or (chars == len(reply.text) and [*known] == [call.id for call in reply.tool_calls]):
+        return aside
     if not reply.tool_calls:
         return ()
-    thinking = [one for one in reply.aside if "thinking" in one]
+    thinking = [one for one in aside if "thinking" in one]
     return *thinking, {"text": len(reply.text)}, *(known.get(one.id, {"call": one.id}) for one in reply.tool_calls)
 
 
