@@ -87,7 +87,7 @@ class ModelRequests:
             model: The model.
             settings: Settings for the provider.
             key: Sent as `Idempotency-Key`, so that a provider that supports it repeats its answer to a repeated call.
-            show: Receives the streamed answer; None asks for the whole answer at once.
+            show: Receives the streamed answer, of several answers the first; None asks for the whole answer at once.
             names: The offered tools' own names, by the names that the model is given.
 
         Raises:
@@ -105,11 +105,15 @@ class ModelRequests:
     ) -> ModelResponse:
         """Make one request, and further ones while the provider pauses its answer, as for tools of its own.
 
+        Only the first answer is shown: another one would continue it, and what was shown cannot be taken back.
+
         Raises:
             Verdict: A request failed, or the answer is stopped by a filter, cut off by a limit, has no end, lacks its
                 call, or is made in the background.
         """
         pieces = None if self._show is None else _Pieces(self._show, self._names)
+        if self._show is not None:
+            self._show = _Unseen()
         response = await self._once(messages, parameters, pieces)
         pauses = 0
         # A delay is that of a job in the background, which would be asked about, not continued.
@@ -338,6 +342,16 @@ def _as_it_came(stream: object) -> None:
         stream._model_settings = {**(stream._model_settings or {}), "openai_continuous_usage_stats": True}
         if stream.provider_name != "snowflake":
             stream._missing_finish_reason = lambda: None
+
+
+class _Unseen:
+    """Shows nothing of an answer that is streamed all the same."""
+
+    def text(self, piece: str) -> None:
+        """See `Show`."""
+
+    def call(self, number: int, tool: str, piece: str) -> None:
+        """See `Show`."""
 
 
 class _Pieces:

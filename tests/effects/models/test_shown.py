@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from refold.core.authoring.cmd import Cmd
 from refold.core.chat import Reply, Said
@@ -15,6 +16,7 @@ from refold.effects.models.chat import converse
 from refold.effects.models.conversations import Recalled
 from refold.effects.models.llm import ask
 from refold.effects.models.resolve import Models
+from tests.services.openai_server import OpenAIServer
 from tests.services.strict import ASIDE, PAUSED, StrictAnthropic
 
 
@@ -98,3 +100,24 @@ async def test_what_is_shown_is_what_is_answered(
 
     assert seen.said == reply.text
     assert seen.calls == []
+
+
+class Line(BaseModel):
+    """One line of an order."""
+
+    article: str
+
+
+@pytest.mark.parametrize("mode", ["tool", "native"])
+async def test_an_answer_after_a_rejected_one_is_not_shown(models: Models, openai: OpenAIServer, mode: str) -> None:
+    """
+    It would continue the rejected one, which was shown and cannot be taken back; the reply replaces what was shown.
+    """
+    openai.say('{"article": 1}', '{"article": "tea"}')
+    asked = Cmd.llm("a", "x", model="openai:gpt-test", expect=Line, settings={"output_mode": mode})
+    seen = Seen()
+    outcome = await ask(asked, models, key="k", show=seen)
+
+    assert outcome.value == {"article": "tea"}
+    assert seen.said == '{"article": 1}'
+    assert [one.body["stream"] for one in openai.requests] == [True, True]
