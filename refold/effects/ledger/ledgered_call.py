@@ -13,7 +13,7 @@ record the outcome.
 | anything else: no answer, 5xx, an answer that cannot be read, a bug | ask probe   | see the next table           |
 | waited for a thread when it was canceled                            | released    | canceled                     |
 | got no thread, since the system starts no more                      | released    | transient: it tries again    |
-| timed out, and its thread still runs                                | executing   | transient: it retries        |
+| timed out, and its thread still runs                                | executing   | `outcome_unknown`            |
 | runs in a thread, and its worker is being stopped                   | executing   | (the next worker waits)      |
 | was canceled otherwise                                              | unknown     | canceled                     |
 
@@ -29,6 +29,10 @@ as one about the call's only request. So a tool that sends several by other mean
 | `NotDone()`, about this attempt               | released | the failure, as it is classified                        |
 | `Unknown()`, or an exception                  | unknown  | `outcome_unknown`: the task asks again for an hour      |
 | nothing: the tool has no probe                | unknown  | `outcome_unknown`: a person decides                     |
+
+While another call performs the effect, this one waits: for the tool's time limit, and at least for the lease. If that
+call still performs then, or a thread outlasts its time limit, the task receives `outcome_unknown`, and asks again for
+an hour, with or without a probe: the receipt will say what came of it.
 
 If a person has decided to repeat the effect, the probe is asked first all the same: only on `Unknown` does the decision
 count. While the ledger is unavailable, the call waits, and begins nothing.
@@ -84,7 +88,8 @@ PROBE_S = 60.0
 """The time limit of a probe, in seconds; the tool's own limit if that is shorter."""
 
 ASKED_AGAIN_S = 3600.0
-"""For how long, in seconds, the probe of an effect with an unknown outcome is asked again before a person decides."""
+"""For how long, in seconds, the receipt and the probe of an effect with an unknown outcome are asked again before a
+person decides."""
 
 LEDGER_PAUSES_S = (0.25, 15.0)
 """The first and the longest pause, in seconds, before a ledger that is unavailable is asked again."""
@@ -165,13 +170,14 @@ class LedgeredCall:
         """The effect's result, from this call or from an earlier one.
 
         Raises:
-            Verdict: The outcome is unknown, the key belongs to other arguments, another call of the same key takes
-                too long, or the tool itself raised it.
+            Verdict: The outcome is unknown, as while another call of the key, or this one's own thread, takes too long;
+                the key belongs to other arguments; or the tool itself raised it.
             CancelledError: The activity was canceled.
             Exception: Any other exception of the tool.
         """
         loop = asyncio.get_running_loop()
-        patience, pause = loop.time() + self._spec.timeout_s, FIRST_LOOK_S
+        # A lost worker counts as alive until its lease expires, and only then the probe is asked.
+        patience, pause = loop.time() + max(self._spec.timeout_s, self._ask.lease_s), FIRST_LOOK_S
         answer = await self._begin(self._ledger.begin, self._ask)
         while True:
             count(metrics.LEDGER_ANSWERS, _COUNTED_AS[type(answer)])
@@ -191,15 +197,15 @@ class LedgeredCall:
                         return await self._note(self._ledger.finish, self._ask.key, answer.fence, probed.result)
                     if isinstance(probed, Unknown):
                         if self._decided not in (answer.fence, ANY_TRY):
-                            raise Verdict(self._unknown(answer.fence, _about(answer, probed)))
+                            raise Verdict(self._unknown(_about(answer, probed), fence=answer.fence))
                         repeated, self._decided = replace(self._ask, decided=answer.fence), 0
                         answer = await self._begin(self._ledger.begin, repeated)
                         continue
                     answer = await self._begin(self._ledger.take_over, self._ask, answer.fence)
                 case InProgress():
                     if loop.time() >= patience:
-                        message = f"another call of the tool {self._spec.name!r} with the same key is still under way"
-                        raise Verdict(Failure(kind=FailureKind.TRANSIENT, type="in_progress", message=message))
+                        why = "another call with the same key is still under way"
+                        raise Verdict(self._unknown(why, cause="in_progress", ends=True))
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, LONGEST_LOOK_S)
                     answer = await self._begin(self._ledger.begin, self._ask)
@@ -250,7 +256,8 @@ class LedgeredCall:
         if isinstance(error, StillRunning):
             self._ledger.left_to_thread(key)
             error.thread.add_done_callback(lambda thread: self._came_late(thread, invocation))
-        elif isinstance(error, Exception) and surely_not_done(error, invocation.sent or []):
+            raise canceled or Verdict(self._unknown(str(error), fence=fence, cause="timeout", ends=True)) from error
+        if isinstance(error, Exception) and surely_not_done(error, invocation.sent or []):
             await self._note(self._ledger.release, key, fence, classify(error).message)
         elif canceled or not isinstance(error, Exception):
             await self._note(self._ledger.doubt, key, fence, classify(error).message)
@@ -285,7 +292,8 @@ class LedgeredCall:
                 raise error
             case Unknown():
                 await self._note(self._ledger.doubt, key, fence, failure.message)
-                raise Verdict(self._unknown(fence, f"{failure.message}{_because(probed)}", failure)) from error
+                why = f"{failure.message}{_because(probed)}"
+                raise Verdict(self._unknown(why, fence=fence, cause=failure.type)) from error
             case _:
                 assert_never(probed)
 
@@ -332,16 +340,16 @@ class LedgeredCall:
             return probed
         return Unknown(f"its probe answered {type(probed).__name__}, which is none of Done, NotDone and Unknown")
 
-    def _unknown(self, fence: int, why: str, cause: Failure | None = None) -> Failure:
-        details: dict[str, JsonValue] = {"fence": fence, "key": self._ask.key}
-        if cause is not None:
-            details["cause"] = cause.type
+    def _unknown(self, why: str, *, fence: int | None = None, cause: str | None = None, ends: bool = False) -> Failure:
+        """The failure of an effect with an unknown outcome; `ends`: its attempt still runs, and will report."""
+        facts = {"fence": fence, "key": self._ask.key, "cause": cause}
+        details: dict[str, JsonValue] = {name: fact for name, fact in facts.items() if fact is not None}
         return Failure(
             kind=FailureKind.UNKNOWN,
             type="outcome_unknown",
             message=unknown_outcome(self._spec.name, why),
             details=details,
-            again_s=0.0 if self._spec.probe is None else ASKED_AGAIN_S,
+            again_s=ASKED_AGAIN_S if ends or self._spec.probe is not None else 0.0,
         )
 
     def _reused(self, answer: KeyReused) -> Failure:

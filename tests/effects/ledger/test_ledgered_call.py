@@ -119,9 +119,15 @@ def until_done(ledger_file: Path) -> None:
         threading.Event().wait(0.005)
 
 
-def left_behind(ledger_file: Path, args: dict[str, JsonValue] | None = None, *, silent_for: float = 1000.0) -> None:
+def left_behind(
+    ledger_file: Path,
+    args: dict[str, JsonValue] | None = None,
+    *,
+    silent_for: float = 1000.0,
+    lease_s: float | None = None,
+) -> None:
     """Another worker began the effect, and has fallen silent."""
-    then = Ledger(store_of(str(ledger_file), clock=lambda: time.time() - silent_for))
+    then = Ledger(store_of(str(ledger_file), clock=lambda: time.time() - silent_for), lease_s=lease_s)
     told = then.begin(then.ask(KEY, "charge", CARGO if args is None else args, task_id="T0"))
     assert isinstance(told, Begun)
 
@@ -853,7 +859,7 @@ async def test_a_call_that_waits_for_the_ledger_can_be_canceled(ledger_file: Pat
 
 async def test_a_thread_that_goes_on_after_its_time(ledger_file: Path) -> None:
     """
-    The try fails, the next one waits, and the thread's late result is everybody's.
+    The outcome is unknown, also for the next try, which waits; the task asks again, and gets the thread's late result.
     """
     go_on = threading.Event()
     calls: list[int] = []
@@ -864,16 +870,35 @@ async def test_a_thread_that_goes_on_after_its_time(ledger_file: Path) -> None:
         assert go_on.wait(60)
         return "late"
 
-    async with at_work(charge) as bench:
+    async with at_work(charge, ledger=Ledger(str(ledger_file), lease_s=0.2)) as bench:
         failure = await failed(bench, args={})
         waiting = await failed(bench, args={}, attempt=2)
         go_on.set()
         await asyncio.to_thread(until_done, ledger_file)
         assert await ask(bench, args={}, attempt=3) == "late"
 
-    assert (failure.kind, failure.type) == (TRANSIENT, "timeout")
-    assert (waiting.kind, waiting.type) == (TRANSIENT, "in_progress")
+    assert (failure.kind, failure.type, failure.again_s) == (UNKNOWN, "outcome_unknown", ASKED_AGAIN_S)
+    assert failure.details == {"fence": 1, "key": KEY, "cause": "timeout"}
+    assert (waiting.kind, waiting.type, waiting.again_s) == (UNKNOWN, "outcome_unknown", ASKED_AGAIN_S)
+    assert waiting.details == {"key": KEY, "cause": "in_progress"}
     assert calls == [1]
+
+
+async def test_the_lease_of_a_lost_worker_is_waited_for(ledger_file: Path) -> None:
+    """
+    A time limit that is shorter than the lease does not end the wait: the probe is asked, and says what happened.
+    """
+
+    async def charged(key: str) -> Done:
+        return Done("c1")
+
+    @tool(effect="at_most_once", timeout_s=0.01, probe=charged)
+    async def charge() -> str:
+        raise AssertionError("it took place already")
+
+    left_behind(ledger_file, {}, silent_for=0, lease_s=0.4)
+    async with at_work(charge, ledger=Ledger(str(ledger_file), lease_s=0.4)) as bench:
+        assert await ask(bench, args={}) == "c1"
 
 
 async def test_a_try_that_the_server_gave_up_goes_on(ledger_file: Path) -> None:
