@@ -145,7 +145,7 @@ OUTSIDE_IMPORTERS = {
     "typer": re.compile(r"refold\.cli(\..+)?"),
     "rich": re.compile(r"refold\.cli(\..+)?"),
     "hypothesis": re.compile(r"refold\.testing(\..+)?"),
-    "mcp": re.compile(r"refold\.effects\.mcp\.(session|listing)"),
+    "mcp": re.compile(r"refold\.effects\.mcp\.(session|listing|rounds)"),
     "anyio": re.compile(r"refold\.effects\.mcp\.session"),
 }
 
@@ -430,7 +430,7 @@ def test_the_core_stands_alone() -> None:
 NEEDS_EXTRA = re.compile(
     r"refold\.(a2a|web)(\..+)?"
     r"|refold\.cli\.verbs\.processes\.page"
-    r"|refold\.effects\.(mcp\.(listing|session|tools)|webhooks\.post)"
+    r"|refold\.effects\.(mcp\.(listing|rounds|session|tools)|webhooks\.post)"
     r"|refold\.temporal\.(encryption|tracing|webhooks\.(delivery|webhooks))"
     # hypothesis, the extra `testing`, and pytest
     r"|refold\.testing(\..+)?"

@@ -18,12 +18,13 @@ from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
 from mcp_types.methods import validate_server_result
 from pydantic import ValidationError
 
+from refold.effects.mcp.rounds import Counted
 from refold.effects.mcp.surrogates import mended
 
 
 @contextlib.asynccontextmanager
 async def readable(transport: Transport, unfit: dict[str, str], version: Callable[[], str]) -> AsyncIterator[Any]:
-    """A transport whose listings can be read.
+    """A transport whose listings can be read, and whose requests are counted for each call (`rounds`).
 
     Args:
         transport: The transport to the server.
@@ -31,7 +32,7 @@ async def readable(transport: Transport, unfit: dict[str, str], version: Callabl
         version: The version of MCP that was agreed on.
     """
     async with transport as (received, sent):
-        yield _Readable(received, unfit, version), sent
+        yield _Readable(received, unfit, version), Counted(sent)
 
 
 class _Readable:

@@ -1,6 +1,6 @@
 """A session with an MCP server, opened on first use and reused until it fails.
 
-This module and `listing` alone import the MCP SDK, which `refold[mcp]` installs.
+This module, `listing` and `rounds` alone import the MCP SDK, which `refold[mcp]` installs.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.http.certificates import trusted
 from refold.effects.mcp.http import HEARD, McpHttp, listen
 from refold.effects.mcp.listing import readable
+from refold.effects.mcp.rounds import first_alone_refused
 from refold.effects.mcp.servers import LIST, McpServer, McpTool, effect_of, pin_of
 from refold.seen.logs import logger
 
@@ -166,6 +167,7 @@ class Session:
             TryLater: The server is or became unavailable, or the call took longer than `timeout_s`; `unsent` is False
                 if the server may have received the call.
             Never: The tool reports a failure, or the server refuses the call.
+            Verdict: The server refuses a later request of the call (`rounds`).
         """
 
         async def reported(progress: float, total: float | None, message: str | None) -> None:
@@ -173,10 +175,11 @@ class Session:
             report({name: value for name, value in told.items() if value is not None})
 
         kept = await self._open()
-        async with self._told(kept, tool), asyncio.timeout(self.server.timeout_s):
-            result = await kept.client.call_tool(
-                tool, args, progress_callback=reported, meta=cast(RequestParamsMeta, {KEY: key})
-            )
+        with first_alone_refused():
+            async with self._told(kept, tool), asyncio.timeout(self.server.timeout_s):
+                result = await kept.client.call_tool(
+                    tool, args, progress_callback=reported, meta=cast(RequestParamsMeta, {KEY: key})
+                )
         if result.is_error:
             raise Never(_text(result) or _structured(result) or "it failed, and does not say why", type="tool_error")
         return _value(result)

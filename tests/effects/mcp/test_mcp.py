@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import signal
@@ -790,6 +791,77 @@ async def test_how_a_server_refuses_what_it_asked_for_is_not_about_the_call(refu
 
     assert doubt.value.failure.type == "outcome_unknown"
     assert asking.calls == 1
+
+
+def in_rounds(asked: dict[str, Any], calls: int) -> dict[str, Any]:
+    """The answer of a server of MCP 2026-07-28 whose tool takes two rounds, of which it refuses the second."""
+    match asked["method"]:
+        case "server/discover":
+            result: dict[str, Any] = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+        case "tools/list":
+            result = {"tools": [{"name": "charge", "inputSchema": {"type": "object"}}]}
+        case "tools/call" if calls == 1:
+            result = {"resultType": "input_required", "requestState": "charged"}
+        case _:
+            return {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32602, "message": "no such state"}}
+    of_any_kind = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    return {"jsonrpc": "2.0", "id": asked["id"], "result": {**of_any_kind, **result}}
+
+
+@pytest.mark.parametrize("status", [200, 401, 403, 413, 429])
+async def test_a_refused_later_round_says_nothing_of_the_first(status: int, shop: Shop) -> None:
+    """
+    The first round may have had the effect, so a refusal of the next one leaves a doubt. Without a status it is of the
+    state that the server gave: -32602.
+    """
+    calls: list[JsonValue] = []
+
+    async def answer(request: Request) -> Response:
+        asked = await request.json()
+        if asked["method"] == "tools/call":
+            calls.append(asked["params"].get("requestState"))
+        if len(calls) > 1 and status != 200:
+            return Response(status_code=status)
+        return JSONResponse(in_rounds(asked, len(calls)))
+
+    with Serving(Starlette(routes=[Route("/", answer, methods=["POST"])])) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
+        try:
+            with pytest.raises(Verdict, match="no such state" if status == 200 else f"HTTP {status}") as doubt:
+                await shop("shop.charge")
+        finally:
+            await shop.tools.close()
+
+    assert calls == [None, "charged"]
+    assert doubt.value.failure.type == "outcome_unknown"
+
+
+IN_ROUNDS = f"""
+import json, sys
+from typing import Any
+
+{inspect.getsource(in_rounds)}
+
+calls = 0
+for line in sys.stdin:
+    asked = json.loads(line)
+    calls += asked["method"] == "tools/call"
+    print(json.dumps(in_rounds(asked, calls)), flush=True)
+"""
+
+
+async def test_a_program_that_refuses_a_later_round_leaves_a_doubt(shop: Shop) -> None:
+    """
+    As a server does that is called over HTTP.
+    """
+    shop.tools = McpTools([McpServer(name="shop", command=sys.executable, args=("-c", IN_ROUNDS))])
+    try:
+        with pytest.raises(Verdict, match="no such state") as doubt:
+            await shop("shop.charge")
+    finally:
+        await shop.tools.close()
+
+    assert doubt.value.failure.type == "outcome_unknown"
 
 
 class Address(BaseModel):
