@@ -8,9 +8,8 @@ Four promises about one process:
 
 1. One call at a time performs a key; the ledger tells the others to wait, without asking the database.
 2. A report that cannot be written after an effect stays in memory and is written once the database answers again.
-3. A receipt names this process as holder, but no call here performs the key: then the effect was never begun. This
-   happens when the database fails between the write and its confirmation. An attempt whose report the database refused
-   was begun, and is remembered.
+3. An attempt of this process that the database has written and not confirmed was never begun: this process begins it.
+   An attempt that was confirmed may have had its effect, whatever the database has lost since.
 4. A receipt that is gone while this process performs its key, as from a database that was emptied or restored from an
    older backup, is written again, with the first renewal or report after that.
 """
@@ -123,7 +122,8 @@ class Ledger:
         self._changed = threading.Condition()
         self._holds: dict[str, _Hold] = {}
         self._pending_writes: list[_PendingWrite] = []
-        self._unwritten: dict[str, int] = {}  # by key, the attempt whose report the database refused
+        # By key, the attempts that the database failed to confirm: if it has written one, nobody performs it.
+        self._unconfirmed: dict[str, set[int]] = {}
         self._wakes_at = float("inf")
         self._users = 0
         self._stopped = True
@@ -319,11 +319,11 @@ class Ledger:
     # --- holds
 
     def _begun(self, found: LedgerReceipt | None, ask: Ask, now: float) -> tuple[LedgerReceipt | None, LedgerAnswer]:
-        # `_claim` has just made the only hold of this key in this process, so no other call here performs the effect.
-        mine = found is not None and found.holder == self.holder and found.fence != self._unwritten.get(ask.key)
-        if found is not None and not mine and receipts.went_back(found, now):
+        unbegun = self._unconfirmed.get(ask.key, ())
+        abandoned = found is not None and found.holder == self.holder and found.fence in unbegun
+        if found is not None and not abandoned and receipts.went_back(found, now):
             log.warning("clock_went_back", key=ask.key, seconds=found.changed_at - now)
-        return receipts.begin(found, ask, now, abandoned=mine)
+        return receipts.begin(found, ask, now, abandoned=abandoned)
 
     def _claim(
         self, ask: Ask, decide: Callable[[LedgerReceipt | None, float], tuple[LedgerReceipt | None, LedgerAnswer]]
@@ -343,12 +343,15 @@ class Ledger:
         try:
             self.store.change(ask.key, change)
         except BaseException:
+            if isinstance(answer, Begun):
+                self._unconfirmed.setdefault(ask.key, set()).add(answer.fence)
             self._drop(ask.key)
             raise
         assert answer is not None
         if not isinstance(answer, Begun):
             self._drop(ask.key)
             return answer
+        self._unconfirmed.pop(ask.key, None)
         with self._changed:
             hold.fence = answer.fence
             hold.due = time.monotonic() + ask.lease_s / RENEWALS_PER_LEASE
@@ -468,7 +471,6 @@ class Ledger:
 
     def _log_refused(self, key: str, fence: int, error: Exception) -> None:
         # The receipt says *executing* until its lease expires, and *unknown* from then on.
-        self._unwritten[key] = fence
         log.error("receipt_not_written", key=key, fence=fence, error=describe(error))
         count(metrics.LEDGER_ANSWERS, "not_written")
 

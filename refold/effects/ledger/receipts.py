@@ -204,7 +204,7 @@ def begin(
         receipt: The receipt found; None if there is none.
         ask: The worker's request.
         now: The time in seconds since 1970.
-        abandoned: The receipt names this process as holder, and this process knows that it did not begin the effect.
+        abandoned: The receipt is of an attempt of this process, which knows that it did not begin the effect.
     """
     if receipt is None or receipt.state is ReceiptState.RELEASED:
         return _taken(receipt, ask, now)

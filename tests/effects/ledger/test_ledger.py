@@ -589,6 +589,38 @@ def test_a_receipt_that_the_database_has_lost_is_written_again(
     assert [(log["event"], log["tool"]) for log in logs] == [("receipt_gone", "charge")]
 
 
+def test_an_outcome_that_the_database_has_lost_is_in_doubt(two: tuple[Ledger, Ledger], clock: Clock) -> None:
+    """
+    Restored to a moment before the outcome, it says *executing*: the process that began the effect knows that it did.
+    """
+    one, _ = two
+    fence = performing(begin(one))
+    one.finish("k", fence, "paid")
+    with closing(sqlite3.connect(str(one.store.file))) as database, database:
+        database.execute("UPDATE refold_receipts SET state = 'executing', result = NULL")
+
+    assert isinstance(begin(one), InProgress)
+    clock.now += 60
+    assert isinstance(begin(one), InDoubt)
+
+
+def test_an_attempt_that_was_not_confirmed_was_never_begun(two: tuple[Ledger, Ledger], clock: Clock) -> None:
+    """
+    The database wrote it, and failed before it said so: this process begins the effect, and others wait for the lease.
+    """
+    one, other = two
+    begin(one, "another")
+    with closing(sqlite3.connect(str(one.store.file))) as database, database:
+        database.execute(
+            "CREATE TRIGGER fails AFTER INSERT ON refold_receipts BEGIN SELECT RAISE(FAIL, 'it was written'); END"
+        )
+    with pytest.raises(Exception, match="it was written"):
+        begin(one)
+
+    assert isinstance(begin(other), InProgress)
+    assert begin(one) == Begun(fence=2)
+
+
 def test_a_reason_that_only_looks_encrypted_is_read(ledger_file: Path) -> None:
     """
     A tool's error may begin as encrypted texts do; its key can be asked for again all the same.
