@@ -146,7 +146,7 @@ OUTSIDE_IMPORTERS = {
     "rich": re.compile(r"refold\.cli(\..+)?"),
     "hypothesis": re.compile(r"refold\.testing(\..+)?"),
     "mcp": re.compile(r"refold\.effects\.mcp\.(session|listing|rounds)"),
-    "anyio": re.compile(r"refold\.effects\.mcp\.session"),
+    "anyio": re.compile(r"refold\.effects\.mcp\.(session|listing)"),
 }
 
 # The core's whole world besides the standard library: pydantic and the two halves that it is made of.

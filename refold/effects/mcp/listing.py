@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+import anyio
 from mcp.client import Transport
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
@@ -23,25 +24,31 @@ from refold.effects.mcp.surrogates import mended
 
 
 @contextlib.asynccontextmanager
-async def readable(transport: Transport, unfit: dict[str, str], version: Callable[[], str]) -> AsyncIterator[Any]:
+async def readable(
+    transport: Transport, unfit: dict[str, str], version: Callable[[], str], ended: Callable[[], None]
+) -> AsyncIterator[Any]:
     """A transport whose listings can be read, and whose requests are counted for each call (`rounds`).
 
     Args:
         transport: The transport to the server.
         unfit: Receives the tools that were left out: why, by their names at the server.
         version: The version of MCP that was agreed on.
+        ended: Called once nothing more comes from the server, as when its program has ended.
     """
     async with transport as (received, sent):
-        yield _Readable(received, unfit, version), Counted(sent)
+        yield _Readable(received, unfit, version, ended), Counted(sent)
 
 
 class _Readable:
     """The stream of what a server sends; see `mcp.client.ReadStream`."""
 
-    def __init__(self, stream: Any, unfit: dict[str, str], version: Callable[[], str]) -> None:
+    def __init__(
+        self, stream: Any, unfit: dict[str, str], version: Callable[[], str], ended: Callable[[], None]
+    ) -> None:
         self._stream = stream
         self._unfit = unfit
         self._version = version
+        self._ended = ended
 
     @property
     def last_context(self) -> Any:
@@ -49,7 +56,11 @@ class _Readable:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        return self._fit(await self._stream.receive())
+        try:
+            return self._fit(await self._stream.receive())
+        except anyio.EndOfStream:
+            self._ended()
+            raise
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -58,7 +69,11 @@ class _Readable:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        return self._fit(await anext(self._stream))
+        try:
+            return self._fit(await anext(self._stream))
+        except StopAsyncIteration:
+            self._ended()
+            raise
 
     async def __aenter__(self) -> Self:
         await self._stream.__aenter__()

@@ -81,12 +81,14 @@ class _Kept:
     Attributes:
         client: The SDK's client.
         leave: Set to end the session.
+        ended: Set once the server has ended it.
         unfit: Why tools were left out of the listings, by their names at the server.
         tools: The tools listed last, by their names at the server; None before the first listing.
     """
 
     client: Client
     leave: asyncio.Event
+    ended: asyncio.Event
     unfit: dict[str, str]
     tools: dict[str, McpTool] | None = None
 
@@ -194,6 +196,8 @@ class Session:
 
     async def _open(self) -> _Kept:
         async with self._opening:
+            if self._kept is not None and self._kept.ended.is_set():
+                self._forget(self._kept)
             if self._kept is None:
                 opened: asyncio.Future[_Kept] = asyncio.get_running_loop().create_future()
                 keeper = asyncio.create_task(self._keep(opened))
@@ -206,10 +210,17 @@ class Session:
     async def _keep(self, opened: asyncio.Future[_Kept]) -> None:
         listen()
         unfit: dict[str, str] = {}
+        leave, ended = asyncio.Event(), asyncio.Event()
+
+        def note_end() -> None:
+            ended.set()
+            if not leave.is_set():
+                log.info("mcp_session_lost", server=self.server.name, error="the server ended it")
+
         try:
             async with contextlib.AsyncExitStack() as stack:
-                client = await stack.enter_async_context(await self._connected(stack, unfit))
-                kept = _Kept(client, asyncio.Event(), unfit)
+                client = await stack.enter_async_context(await self._connected(stack, unfit, note_end))
+                kept = _Kept(client, leave, ended, unfit)
                 opened.set_result(kept)
                 await kept.leave.wait()
         except Exception as error:  # noqa: BLE001 - an unavailable program or address may raise anything
@@ -218,7 +229,9 @@ class Session:
             else:
                 log.info("mcp_session_lost", server=self.server.name, error=type(error).__name__)
 
-    async def _connected(self, stack: contextlib.AsyncExitStack, unfit: dict[str, str]) -> Client:
+    async def _connected(
+        self, stack: contextlib.AsyncExitStack, unfit: dict[str, str], ended: Callable[[], None]
+    ) -> Client:
         server = self.server
         if server.url is not None:
             http = await stack.enter_async_context(
@@ -236,7 +249,7 @@ class Session:
             )
             reached = stdio_client(program)
         info = Implementation(name="refold", version="0")
-        reached = readable(reached, unfit, lambda: client.protocol_version)
+        reached = readable(reached, unfit, lambda: client.protocol_version, ended)
         # Longer than the limit of a call, which must end first: it finds out whether the program is stuck.
         client = Client(reached, read_timeout_seconds=server.timeout_s + PING_S, client_info=info)
         return client

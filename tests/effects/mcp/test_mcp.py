@@ -27,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
+from structlog.testing import capture_logs
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -306,6 +307,25 @@ async def test_a_server_that_died_between_calls_is_started_again(shop: Shop) -> 
     os.kill(pid, signal.SIGKILL)
 
     assert await shop("shop.buy", sku="x") == "bought x"
+
+
+async def test_a_trusted_server_that_died_between_calls_is_started_again(shop: Shop, tmp_path: Path) -> None:
+    """
+    Its tools are not listed before each call: the worker has noticed that the program ended, and nothing was sent.
+    """
+    shop.tools = McpTools([server(tmp_path / "notes", trusted=True)])
+    try:
+        pid = await shop("shop.who")
+        assert isinstance(pid, int)
+        with capture_logs() as logs:
+            os.kill(pid, signal.SIGKILL)
+            async with asyncio.timeout(PATIENCE_S):
+                while "mcp_session_lost" not in [log["event"] for log in logs]:  # noqa: ASYNC110 - a log has no event
+                    await asyncio.sleep(0)
+
+        assert await shop("shop.buy", sku="x") == "bought x"
+    finally:
+        await shop.tools.close()
 
 
 async def test_a_changed_definition_is_refused(shop: Shop, tmp_path: Path) -> None:
