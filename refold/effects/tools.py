@@ -36,8 +36,8 @@ from refold.core.values import encodable, unreadable
 from refold.effects.failures.contained import awaited
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.invocation import Invocation, Stopped, as_current
-from refold.effects.ledger.ledgered_call import LedgeredCall, NotBegun, StillRunning, until_answered
-from refold.effects.ledger.receipts import LEASE_S, Ask
+from refold.effects.ledger.ledgered_call import LedgeredCall, NotBegun, StillRunning, reused, until_answered
+from refold.effects.ledger.receipts import LEASE_S, Ask, KeyReused
 from refold.effects.threads import Threads
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ async def record_outcome(
         The recorded result; one that a receipt held before stays.
 
     Raises:
-        Verdict: The outcome does not fit the tool's result type.
+        Verdict: The outcome does not fit the tool's result type, or the key belongs to a call with other arguments.
     """
     try:
         if result is not None:
@@ -248,7 +248,10 @@ async def record_outcome(
     if ledger is None:
         return outcome
     ask = _asked(ledger, tool, command, invocation)
-    return await until_answered(lambda: ledger.run(ledger.resolve, ask, outcome), invocation.invocation_id)
+    recorded = await until_answered(lambda: ledger.run(ledger.resolve, ask, outcome), invocation.invocation_id)
+    if isinstance(recorded, KeyReused):
+        raise Verdict(reused(tool, ask.key, recorded))
+    return recorded
 
 
 def _asked(

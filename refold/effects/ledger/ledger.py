@@ -39,7 +39,9 @@ from refold.effects.ledger.receipts import (
     LEASE_S,
     Ask,
     Begun,
+    Finished,
     InProgress,
+    KeyReused,
     LedgerAnswer,
     LedgerReceipt,
     LedgerUnavailable,
@@ -281,19 +283,27 @@ class Ledger:
 
     # --- for operators
 
-    def resolve(self, ask: Ask, outcome: JsonValue) -> JsonValue:
+    def resolve(self, ask: Ask, outcome: JsonValue) -> JsonValue | KeyReused:
         """Record the result that a person gives for an effect.
 
         Returns:
-            The recorded result; one that was recorded before stays.
+            The recorded result; one that was recorded before stays. `KeyReused` if the receipt is of other arguments,
+            and stays as it is.
 
         Raises:
             LedgerUnavailable: The result was not recorded.
         """
         written = json.dumps(outcome, separators=(",", ":"))
-        found = self.store.change(ask.key, lambda found, now: receipts.resolve(found, ask, written, now))
-        kept: JsonValue = json.loads(written if found is None or found.result is None else found.result)
-        return kept
+        answer: Finished | KeyReused | None = None
+
+        def change(found: LedgerReceipt | None, now: float) -> LedgerReceipt:
+            nonlocal answer
+            receipt, answer = receipts.resolve(found, ask, written, now)
+            return receipt
+
+        self.store.change(ask.key, change)
+        assert answer is not None
+        return answer.value if isinstance(answer, Finished) else answer
 
     def undone(self, key: str, by: str, result: str) -> None:
         """Record that the effect was undone, so that it may be performed again under its key.
@@ -330,7 +340,9 @@ class Ledger:
     ) -> LedgerAnswer:
         hold = _Hold(ask=ask)
         with self._changed:
-            if ask.key in self._holds:
+            if (held := self._holds.get(ask.key)) is not None:
+                if held.fence and held.ask.fingerprint != ask.fingerprint:
+                    return KeyReused(known=held.ask.fingerprint, given=ask.fingerprint)
                 return InProgress(until=float("inf"))
             self._holds[ask.key] = hold
         answer: LedgerAnswer | None = None

@@ -189,7 +189,7 @@ class LedgeredCall:
                     self._tell_of(answer)
                     return answer.value
                 case KeyReused():
-                    raise Verdict(self._reused(answer))
+                    raise Verdict(reused(self._spec.name, self._ask.key, answer))
                 case InDoubt():
                     note("refold.outcome_unknown", True)
                     probed = await self._probed(answer.receipt.undone)
@@ -352,15 +352,6 @@ class LedgeredCall:
             again_s=ASKED_AGAIN_S if ends or self._spec.probe is not None else 0.0,
         )
 
-    def _reused(self, answer: KeyReused) -> Failure:
-        return Failure(
-            kind=FailureKind.PERMANENT,
-            type="key_reused",
-            message=f"the key of this call of the tool {self._spec.name!r} stands for a call with other arguments "
-            f"(then {answer.known[:16]}, now {answer.given[:16]}); give another effect another key",
-            details={"key": self._ask.key, "known": answer.known, "given": answer.given},
-        )
-
 
 async def until_answered(call: Callable[[], Awaitable[T]], invocation_id: str) -> T:
     """Repeat a call to the ledger while the ledger is unavailable: no effect has begun, so waiting loses nothing."""
@@ -373,6 +364,17 @@ async def until_answered(call: Callable[[], Awaitable[T]], invocation_id: str) -
             count(metrics.LEDGER_ANSWERS, "unavailable")
         await asyncio.sleep(pause)
         pause = min(2 * pause, LEDGER_PAUSES_S[1])
+
+
+def reused(tool: str, key: str, answer: KeyReused) -> Failure:
+    """The failure of a call whose key belongs to a call with other arguments."""
+    return Failure(
+        kind=FailureKind.PERMANENT,
+        type="key_reused",
+        message=f"the key of this call of the tool {tool!r} stands for a call with other arguments "
+        f"(then {answer.known[:16]}, now {answer.given[:16]}); give another effect another key",
+        details={"key": key, "known": answer.known, "given": answer.given},
+    )
 
 
 def unknown_outcome(tool: str, why: str) -> str:

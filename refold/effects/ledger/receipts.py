@@ -262,13 +262,17 @@ def doubt(receipt: LedgerReceipt | None, fence: int, why: str, now: float) -> Le
     return _changed(receipt, ReceiptState.UNKNOWN, now, why)
 
 
-def resolve(receipt: LedgerReceipt | None, ask: Ask, result: str, now: float) -> LedgerReceipt:
-    """The receipt after a person has given the effect's result; a result recorded before stays."""
-    if receipt is not None and receipt.state is ReceiptState.DONE:
-        return receipt
-    if receipt is None:
-        receipt, _ = _taken(None, ask, now)
-    return replace(_changed(receipt, ReceiptState.DONE, now, ""), result=result)
+def resolve(
+    receipt: LedgerReceipt | None, ask: Ask, result: str, now: float
+) -> tuple[LedgerReceipt, Finished | KeyReused]:
+    """The receipt after a person has given the effect's result, and the answer; a result recorded before stays."""
+    if receipt is None or receipt.state is ReceiptState.RELEASED:
+        receipt, _ = _taken(receipt, ask, now)
+    if receipt.fingerprint != ask.fingerprint:
+        return receipt, KeyReused(known=receipt.fingerprint, given=ask.fingerprint)
+    if receipt.state is not ReceiptState.DONE:
+        receipt = replace(_changed(receipt, ReceiptState.DONE, now, ""), result=result)
+    return receipt, Finished(result=receipt.result or "null", task_id=receipt.task_id, at=receipt.changed_at)
 
 
 def undo(receipt: LedgerReceipt | None, by: str, result: str, now: float) -> LedgerReceipt | None:

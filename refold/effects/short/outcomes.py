@@ -98,7 +98,8 @@ class Outcomes:
             Verdict: As in `look`.
             LedgerUnavailable: The record was not written, or it is not known whether it was.
         """
-        kept = self._ledger.store.keep(resolved(None, ask, to_json(value).decode(), 0.0))
+        receipt, _ = resolved(None, ask, to_json(value).decode(), 0.0)
+        kept = self._ledger.store.keep(receipt)
         return self._brought(ask, kept), kept.holder == ask.holder
 
     def _brought(self, ask: Ask, found: LedgerReceipt) -> Brought:

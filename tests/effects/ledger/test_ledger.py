@@ -369,6 +369,25 @@ def test_a_person_says_what_happened(two: tuple[Ledger, Ledger]) -> None:
     assert begin(other, "lost") == Begun(fence=2)
 
 
+def test_what_a_person_says_is_of_the_arguments_it_was_asked_about(two: tuple[Ledger, Ledger]) -> None:
+    """
+    The receipt of other arguments stays as it is, unless its effect did not take place.
+    """
+    one, other = two
+    one.finish("done", performing(begin(one, "done", cents=5)), "paid")
+    one.doubt("lost", performing(begin(one, "lost", cents=5)), "no answer came")
+    one.release("free", performing(begin(one, "free", cents=5)), "refused")
+    reused = KeyReused(known=fingerprint({"cents": 5}), given=fingerprint({"cents": 6}))
+
+    assert one.resolve(asking(one, "done", cents=6), "sent") == reused
+    assert one.resolve(asking(one, "lost", cents=6), "sent") == reused
+    assert one.resolve(asking(one, "free", cents=6), "sent") == "sent"
+
+    assert begin(other, "done", cents=5) == Finished(result='"paid"')
+    assert isinstance(begin(other, "lost", cents=5), InDoubt)
+    assert begin(other, "free", cents=6) == Finished(result='"sent"')
+
+
 def test_what_was_undone_may_be_performed_again(two: tuple[Ledger, Ledger]) -> None:
     """
     By whoever asks, once for each undoing; an undoing that is told late, or of another result, changes nothing.

@@ -191,6 +191,42 @@ async def test_other_arguments(gateway: PaymentGateway) -> None:
     assert len(gateway.entries) == 1
 
 
+async def test_other_arguments_while_the_effect_is_under_way() -> None:
+    """
+    They are refused at once, by the process that performs the effect, too: waiting would not make them the same.
+    """
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="at_most_once")
+    async def charge(cents: int) -> str:
+        begun.set()
+        await go_on.wait()
+        return "paid"
+
+    async with at_work(charge) as bench:
+        running = asyncio.create_task(ask(bench, args={"cents": 500}))
+        await begun.wait()
+        async with asyncio.timeout(30):
+            failure = await failed(bench, args={"cents": 501})
+        go_on.set()
+        assert await running == "paid"
+
+    assert (failure.kind, failure.type) == (PERMANENT, "key_reused")
+
+
+async def test_an_outcome_for_other_arguments_is_not_written_down(ledger_file: Path) -> None:
+    """
+    It is the outcome of another effect, so the receipt of the first one stays as it is.
+    """
+    charge, _ = failing(RuntimeError("lost"))
+    async with at_work(charge) as bench:
+        assert (await failed(bench)).kind is UNKNOWN
+        failure = await failed(bench, args={"order": "A1", "cents": 501}, given=Given(outcome={"id": "c9"}))
+
+    assert (failure.kind, failure.type) == (PERMANENT, "key_reused")
+    assert receipt(ledger_file).state is ReceiptState.UNKNOWN
+
+
 async def test_compensate_keeps_receipts_too() -> None:
     """
     What can be undone must not be done twice either.
