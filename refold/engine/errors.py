@@ -3,6 +3,7 @@
 EngineError               what runs the tasks cannot do as asked
 ├── TaskNotFound          no task has this id
 ├── TaskExists            a task with this id was started before
+├── RunGone               a part of the task's journal is kept no more
 ├── UnknownSkill          nobody serves a skill of this name
 ├── ScheduleNotFound      no schedule has this id
 ├── NotConnected          no server answers at the address
@@ -42,6 +43,10 @@ class TaskExists(EngineError):
         super().__init__(
             f"task {task_id!r} exists already; `refold show {task_id}` shows it, another id starts a new one"
         )
+
+
+class RunGone(EngineError):
+    """The server keeps a run of a task no more, and with it the entries that it holds."""
 
 
 class UnknownSkill(EngineError):

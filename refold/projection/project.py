@@ -28,9 +28,9 @@ import structlog
 
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
-from refold.engine import EngineError, Listed, NoWorker, Place, TaskFilter, TaskNotFound
+from refold.engine import EngineError, Listed, Place, RunGone, TaskFilter, TaskNotFound
 from refold.projection.rows import TaskRow, TransitionRow
-from refold.projection.tables import Emptied, Projection, ProjectionUnavailable
+from refold.projection.tables import Emptied, Gap, Projection, ProjectionUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -126,6 +126,7 @@ class Projector:
         """
         self._source, self._projection, self._hooks, self._clock = source, projection, tuple(hooks), clock
         self._known: dict[str, Listed] = {}  # as each was listed when it was read
+        self._followed: set[str] = set()  # open tasks of which the newest look has read the journal
         self._looks: dict[str, _Look] = {}
         self._moved_at: datetime | None = None  # the newest change in the index
         self._all_at = 0.0
@@ -182,6 +183,7 @@ class Projector:
             self._all_at = now
             self._known = {id: one for id, one in self._known.items() if id in here}
             self._looks = {id: look for id, look in self._looks.items() if id in here}
+            self._followed &= here
 
     async def _read(self, tasks: Sequence[Listed], now: float, done: Round) -> None:
         for start in range(0, len(tasks), AT_ONCE):
@@ -190,6 +192,8 @@ class Projector:
                 some, await asyncio.gather(*(self._catch_up(one, done) for one in some)), strict=True
             ):
                 self._known[one.task_id] = one
+                followed = found in (Found.NEW, Found.NOTHING) and not one.over
+                (self._followed.add if followed else self._followed.discard)(one.task_id)
                 look = self._looks.pop(one.task_id, None)
                 if found is Found.GONE or (one.over and found is not Found.UNREAD):
                     continue
@@ -202,7 +206,8 @@ class Projector:
         row = await asyncio.to_thread(self._projection.row, task.task_id)
         found = Found.NOTHING
         try:
-            if row.seq and self._may_be_another(task) and await self._is_another(task, row):
+            # An id may have been used again since the row was written, unless its open task was followed.
+            if row.seq and task.task_id not in self._followed and await self._is_another(task, row):
                 await asyncio.to_thread(self._projection.forget, task.task_id)
                 row = TaskRow(task_id=task.task_id, skill=task.skill)
             async for page in _pages(self._source.journal(task.task_id, after=row.seq)):
@@ -210,25 +215,19 @@ class Projector:
                 found = Found.NEW
         except TaskNotFound:
             return Found.GONE  # it was deleted in between
-        except (EngineError, InputRejected, Emptied) as error:
+        except (EngineError, InputRejected, Emptied, Gap) as error:
             done.unread[task.task_id] = str(error)
             return Found.UNREAD
         finally:
             done.tasks += found is Found.NEW
         return found
 
-    def _may_be_another(self, task: Listed) -> bool:
-        """Whether the id may have been used again since the row was written: not while an open task is followed."""
-        return self._known[task.task_id].over if task.task_id in self._known else True
-
     async def _is_another(self, task: Listed, row: TaskRow) -> bool:
         """Whether the row is that of an earlier task with the same id: its newest entry is none of this journal."""
         try:
             async with aclosing(self._source.journal(task.task_id, after=row.seq - 1)) as entries:
                 same = await anext(entries, None)
-        except (TaskNotFound, NoWorker):
-            raise
-        except EngineError:  # such as a run that the server keeps no more
+        except RunGone:  # nothing tells the tasks apart
             return False
         return same is None or same.at != row.updated_at
 

@@ -100,6 +100,10 @@ class Emptied(RefoldError):
     """The tables were emptied since a task's entries were asked for; these entries alone would leave a gap."""
 
 
+class Gap(RefoldError):
+    """Entries between those that are projected and those that came are missing; nothing is written."""
+
+
 class Projection:
     """The two tables. Its methods block; thread-safe.
 
@@ -156,7 +160,7 @@ class Projection:
         Raises:
             ProjectionUnavailable: The database does not answer.
             Emptied: Another process has emptied the tables meanwhile; nothing is written.
-            ValueError: Entries between the projected ones and these are missing.
+            Gap: Entries between the projected ones and these are missing.
         """
         return self._within(lambda connection: self._take(connection, task_id, skill, entries, after), writes=True)
 
@@ -268,8 +272,9 @@ class Projection:
         if before.seq < asked:
             raise Emptied(f"the projection in {self.place} was emptied while task {task_id!r} was read")
         if entries and before.seq and entries[0].seq > before.seq + 1:
-            raise ValueError(
-                f"task {task_id!r} is projected up to entry {before.seq}; entry {entries[0].seq} came next"
+            raise Gap(
+                f"task {task_id!r} is projected up to entry {before.seq}; entry {entries[0].seq} came next: "
+                "`refold project --rebuild` makes the tables anew"
             )
         row, made = after(before, entries)
         if row == before or not row.number:  # a task's row begins with its first transition

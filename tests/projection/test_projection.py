@@ -20,10 +20,10 @@ from refold import Content, Ctx, TaskState, Transition, flow_skill, step
 from refold.core.errors import DefinitionError, InputRejected, RefoldError
 from refold.core.events import DependencyResolved
 from refold.core.fold.journal import Entry
-from refold.engine import Listed, NoWorker, Place, TaskFilter, TaskNotFound
+from refold.engine import Listed, NotConnected, NoWorker, Place, TaskFilter, TaskNotFound
 from refold.projection import Projection, ProjectionUnavailable, Projector, TransitionRow
 from refold.projection.project import ALL_S, LATE_S, QUIET_S
-from refold.projection.tables import Emptied
+from refold.projection.tables import Emptied, Gap
 from refold.testing import FakeEngine, transient
 from tests.cli.conftest import Shell
 from tests.faults.processes import until
@@ -222,7 +222,7 @@ def test_a_gap_is_refused(file: Path) -> None:
     projection.take("t", "errand", entries[:2])
     before = [*projection.dump()]
 
-    with pytest.raises(ValueError, match="projected up to entry 2; entry 4 came next"):
+    with pytest.raises(Gap, match="projected up to entry 2; entry 4 came next"):
         projection.take("t", "errand", entries[3:])
     assert before == [*projection.dump()]
 
@@ -394,6 +394,68 @@ def test_an_id_that_is_used_again_is_another_task(file: Path, tmp_path: Path, re
 
     assert [*projection.dump()] == [*other.dump()]
     assert heard[before:] == ([1, 2, 3, 4, 5, 6] if answered else [1, 2])
+
+
+@pytest.mark.parametrize("trouble", [NoWorker("nobody answers"), NotConnected("nobody answers")])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_id_that_is_used_again_is_found_out_once_its_journal_is_read(
+    file: Path, tmp_path: Path, trouble: RefoldError, restarted: bool
+) -> None:
+    """
+    While the new task's journal cannot be read, nobody knows whether it is another one: the next round asks again.
+    """
+    earlier, later, now = engine_with("t"), engine_with(), 0.0
+    answer(earlier, "t")
+    later.clock.advance(3600)
+    asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
+    away: list[RefoldError] = []
+
+    class Troubled(Counted):
+        async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+            if away:
+                raise away[0]
+            async for entry in super().journal(task_id, after=after):
+                yield entry
+
+    source = Troubled(earlier)
+    projection, other = Projection(str(file)), Projection(str(tmp_path / "other.db"))
+    projector = Projector(source, projection, clock=lambda: now)
+    asyncio.run(projector.once())
+    source.engine = later
+    if restarted:
+        projector = Projector(source, projection, clock=lambda: now)
+    away.append(trouble)
+    first = asyncio.run(projector.once())
+    away.clear()
+    now += LATE_S
+    asyncio.run(projector.once())
+    asyncio.run(Projector(later, other).once())
+
+    assert first.unread == {"t": "nobody answers"}
+    assert [*projection.dump()] == [*other.dump()]
+
+
+def test_a_journal_with_a_gap_holds_up_no_other(file: Path) -> None:
+    """
+    Its task is named as one that cannot be read, and the round goes on.
+    """
+    engine = engine_with("gap", "there", fetch="done")
+    projection = Projection(str(file))
+    asyncio.run(Projector(engine, projection).once())
+    for task in ("gap", "there"):
+        answer(engine, task)
+
+    class Gapped(Counted):
+        async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+            async for entry in super().journal(task_id, after=after):
+                if task_id != "gap" or entry.seq != 2:
+                    yield entry
+
+    done = asyncio.run(Projector(Gapped(engine), projection).once())
+
+    said = "task 'gap' is projected up to entry 1; entry 3 came next: `refold project --rebuild` makes the tables anew"
+    assert done.unread == {"gap": said}
+    assert moves(projection, "there")[-1] == "done"
 
 
 def test_a_quiet_round_lists_little(file: Path) -> None:

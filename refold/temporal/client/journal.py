@@ -19,7 +19,7 @@ from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry, no_entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import Status, TaskState, derive_status
-from refold.engine import Build, EngineError, NoWorker, StorageError, TaskNotFound
+from refold.engine import Build, EngineError, NoWorker, RunGone, StorageError, TaskNotFound
 from refold.lineage.recover import lacks, may_lack
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
@@ -311,7 +311,7 @@ class JournalReader:
             if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
                 if run_id is None:
                     raise TaskNotFound(self.task_id) from None
-                raise EngineError(
+                raise RunGone(
                     f"run {run_id} of task {self.task_id!r} is gone: the server keeps runs for its retention time only"
                 ) from None
             if isinstance(error, RPCError) and server_away(error):
