@@ -51,14 +51,19 @@ class TransitionRow(Value):
     @property
     def id(self) -> int:
         """The row's id: the same however often the table is made."""
-        digest = hashlib.sha256(f"{self.task_id}\0{self.number}".encode()).digest()
-        return int.from_bytes(digest[:8]) >> 1
+        return id_of(self.task_id, self.number)
 
     @property
     def metadata(self) -> dict[str, JsonValue]:
         """What the column `metadata` has."""
         known: dict[str, JsonValue] = {"number": self.number, "seq": self.seq, "skill": self.skill, "cause": self.cause}
         return {**known, "by": self.by} if self.by else known
+
+
+def id_of(task_id: str, number: int) -> int:
+    """The id of the row of a task's transition with this number."""
+    digest = hashlib.sha256(f"{task_id}\0{number}".encode()).digest()
+    return int.from_bytes(digest[:8]) >> 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

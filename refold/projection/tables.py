@@ -42,7 +42,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from refold.core.errors import DefinitionError, RefoldError
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TaskState
-from refold.projection.rows import TaskRow, TransitionRow, after
+from refold.projection.rows import TaskRow, TransitionRow, after, id_of
 from refold.sql import postgres
 from refold.sql.sqlite import write_ahead
 
@@ -90,6 +90,14 @@ _TOLD = Table(
     Column("number", Integer, nullable=False),
 )
 """Up to which transition hooks have been told of a task; stays when the two tables are made anew."""
+
+_CLEARED = Table(
+    "refold_cleared",
+    _METADATA,
+    Column("task_id", Text, primary_key=True),
+    Column("began", String(40), nullable=False),
+)
+"""When each task that `clear` has removed made its first transition, which tells it from another task of its id."""
 
 
 class ProjectionUnavailable(RefoldError):
@@ -219,13 +227,15 @@ class Projection:
         """
 
         def write(connection: Connection) -> None:
-            for table in (TRANSITIONS, TASKS, _MADE, _TOLD):
+            for table in (TRANSITIONS, TASKS, _MADE, _TOLD, _CLEARED):
                 connection.execute(delete(table).where(table.c.task_id == task_id))
 
         self._within(write, writes=True)
 
     def clear(self) -> None:
         """Empty the two tables, to project again. What hooks have received stays recorded: none is called twice.
+
+        Unless another task has the id by then, whose transitions they have not received.
 
         Raises:
             ProjectionUnavailable: The database does not answer.
@@ -234,6 +244,10 @@ class Projection:
         def write(connection: Connection) -> str | None:
             some = select(TASKS.c.task_id).where(TASKS.c.task_id > last).order_by(TASKS.c.task_id).limit(_AT_ONCE)
             ids = connection.execute(some).scalars().all()
+            connection.execute(delete(_CLEARED).where(_CLEARED.c.task_id.in_(ids)))
+            first = TRANSITIONS.c.id.in_([id_of(task_id, 1) for task_id in ids])
+            began = select(TRANSITIONS.c.task_id, TRANSITIONS.c.timestamp).where(first)
+            connection.execute(insert(_CLEARED).from_select(["task_id", "began"], began))
             for table in (TRANSITIONS, TASKS, _MADE):
                 connection.execute(delete(table).where(table.c.task_id.in_(ids)))
             return ids[-1] if ids else None
@@ -290,6 +304,8 @@ class Projection:
             connection.execute(update(TASKS).where(TASKS.c.task_id == task_id).values(values))
         else:
             connection.execute(insert(TASKS), {"task_id": task_id, **values})
+        if before.number == 0:
+            _forget_told_of_another(connection, made[0])
         if made:
             connection.execute(insert(TRANSITIONS), [_values(one) for one in made])
             _put(connection, _MADE, task_id, row.number)
@@ -356,6 +372,17 @@ def _settings(connection: sqlite3.Connection, _record: object) -> None:
 def _put(connection: Connection, table: Table, task_id: str, number: int) -> None:
     if not connection.execute(update(table).where(table.c.task_id == task_id).values(number=number)).rowcount:
         connection.execute(insert(table), {"task_id": task_id, "number": number})
+
+
+def _forget_told_of_another(connection: Connection, first: TransitionRow) -> None:
+    """Forget what hooks received of the task that `clear` has removed, if this one is another of its id."""
+    mine = _CLEARED.c.task_id == first.task_id
+    began = connection.execute(select(_CLEARED.c.began).where(mine)).scalar()
+    if began is None:
+        return
+    connection.execute(delete(_CLEARED).where(mine))
+    if began != first.at.isoformat():
+        connection.execute(delete(_TOLD).where(_TOLD.c.task_id == first.task_id))
 
 
 def _row(connection: Connection, task_id: str, skill: str) -> TaskRow:

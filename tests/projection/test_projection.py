@@ -609,6 +609,27 @@ def test_a_rebuilt_table_tells_nobody_twice(file: Path) -> None:
     assert [one.to_state for one in heard] == [TaskState.RUNNING, TaskState.PAUSED]
 
 
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_rebuilt_table_tells_of_a_task_that_has_the_id_of_an_earlier_one(file: Path, answered: bool) -> None:
+    """
+    What hooks have heard of the earlier task is not of the new one, which they hear of from its first transition on.
+    """
+    earlier, later = engine_with("t"), engine_with()
+    answer(earlier, "t")
+    later.clock.advance(3600)
+    asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
+    if answered:
+        answer(later, "t")
+    heard: list[int] = []
+    projection = Projection(str(file))
+    asyncio.run(Projector(earlier, projection, [lambda one: heard.append(one.number)]).once())
+    before = len(heard)
+    projection.clear()
+    asyncio.run(Projector(later, projection, [lambda one: heard.append(one.number)]).once())
+
+    assert heard[before:] == ([1, 2, 3, 4, 5, 6] if answered else [1, 2])
+
+
 def test_transitions_that_are_gone_meanwhile_are_told_later(file: Path) -> None:
     """
     PostgreSQL shows a reader of two tables the second one as it is by then: emptied by another process, for example.
