@@ -77,17 +77,19 @@ async def inbox(
     has a `gate_kind`, a blocked command a `command`, a callback a `callback`.
     """
     engine = await call.engine()
-    found = 0
+    found = unread = 0
     async for view in _waiting(engine):
         found += _gates(call, view, approver)
         if approver is None:
             found += _blocked(call, view) + _callbacks(call, view)
-            if view.differs:
-                call.out.alert(f"{view.task_id} takes nothing, since its code has changed: {view.differs}")
-            elif view.note:
-                unasked = "" if any(one.queue for one in view.pending) else " waits, and cannot be asked for what"
-                call.out.alert(f"{view.task_id}{unasked}: {view.note}")
-    if not found:
+        if view.differs:
+            call.out.alert(f"{view.task_id} takes nothing, since its code has changed: {view.differs}")
+        elif view.note and any(one.queue for one in view.pending):
+            call.out.alert(f"{view.task_id}: {view.note}")
+        elif view.note:
+            call.out.alert(f"{view.task_id} waits, and cannot be asked for what: {view.note}")
+            unread += 1
+    if not found and not unread:
         call.out.note("nothing waits for a decision")
 
 

@@ -207,12 +207,14 @@ def test_the_inbox_lists_every_page(charging: Shell, monkeypatch: pytest.MonkeyP
 
 def test_the_inbox_names_what_it_cannot_read(charging: Shell) -> None:
     """
-    A task whose worker is away waits, and nobody can say for what: that is said.
+    A task whose worker is away waits, and nobody can say for what. Whoever asks is told so, not that nothing waits.
     """
     charging.start("payment", "50", "p1")
     charging.engine.worker = False
 
-    assert "p1 waits, and cannot be asked for what: no worker answers" in charging("inbox").err
+    for told in (charging("inbox"), charging("inbox", "--for", "ada"), charging("inbox", "--for", "eve")):
+        assert "p1 waits, and cannot be asked for what: no worker answers" in told.err
+        assert "nothing waits" not in told.err
 
 
 @pytest.mark.parametrize(
