@@ -522,6 +522,52 @@ def test_every_option_of_a_call_is_no_argument_of_its_tool(folder: Path, checked
     assert checked().found == []
 
 
+ITEMS = """import os
+from enum import Enum
+
+
+class Kind(Enum):
+    LETTER = "letter"
+
+
+class Odd:
+    def __getitem__(self, key: int) -> str:
+        raise RuntimeError("only a task runs this code")
+
+    __or__ = __getitem__
+
+
+ODD, KINDS, TWO = Odd(), {"letter": Kind}, (Kind, Kind)
+"""
+
+
+@pytest.mark.parametrize(
+    ("skill", "found"),
+    [
+        ('os.environ["SHOP_SKILL_THAT_NOBODY_SET"]', ["io"]),
+        ('os.environ["HOME"]', ["io"]),
+        ('KINDS["invoice"]', []),
+        ('Kind["INVOICE"]', []),
+        ("TWO[2]", []),
+        ("ODD[0]", []),
+        ("ODD | 0", []),
+    ],
+)
+def test_an_item_that_only_a_task_knows_is_not_looked_up(
+    skill: str, found: list[str], folder: Path, checked: Check
+) -> None:
+    """
+    A key may be there only when the task runs, and an object's own code may look it up. A step that reads the
+    environment is a finding, whether or not this machine sets the variable.
+    """
+    write(folder, Wrong(old=IMPORTED, new=f"{IMPORTED}\n{ITEMS}", rule="", says=()))
+    write(folder, Wrong(old=CHILD, new=CHILD.replace('"letter", "letter"', f'"letter", {skill}'), rule="", says=()))
+
+    done = checked()
+
+    assert (done.exit, [one["rule"] for one in done.found]) == (len(found), found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
 def test_each_mistake_is_found_alone_and_where_it_is(wrong: Wrong, folder: Path, checked: Check) -> None:

@@ -24,6 +24,9 @@ class _Unknown:
 UNKNOWN: Final = _Unknown()
 """Only a running task knows."""
 
+_TYPING = ("types", "typing", "typing_extensions")
+"""Where the classes of `list[str]`, `Literal` and `Order | None` are."""
+
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -120,9 +123,16 @@ def _type(node: ast.expr, unit: Unit) -> Any:
         case _:
             return UNKNOWN
     first, second = parts
-    if first is UNKNOWN or second is UNKNOWN or (is_plain(first) and not isinstance(first, type | None)):
+    if second is UNKNOWN or not _makes_types(first):
         return UNKNOWN
     try:
         return first[second] if isinstance(node, ast.Subscript) else first | second
-    except (TypeError, AttributeError):
+    except (TypeError, AttributeError, LookupError):
         return UNKNOWN
+
+
+def _makes_types(value: Any) -> bool:
+    # Of types alone, and of containers that may hold them: another object's `[]` and `|` run its own code.
+    if isinstance(value, dict | list | tuple):
+        return type(value) in (dict, list, tuple) and not is_plain(value)
+    return value is None or isinstance(value, type) or type(value).__module__ in _TYPING
