@@ -40,10 +40,10 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
-from refold.core.commands import AskApproval, AskUser, CallChat, CallLlm, CallTool, Sleep
+from refold.core.commands import CallChat, CallLlm, CallTool
 from refold.core.content import Content
 from refold.core.fold.journal import Entry
-from refold.core.fold.snapshot import UNDO
+from refold.core.fold.snapshot import OPENED, UNDO
 from refold.core.lineage.ids import place
 from refold.engine import Engine, Listed, NoWorker, TaskFilter, TaskView
 
@@ -57,7 +57,7 @@ PATIENCE_S = 90.0
 """Maximum seconds of one run; only a bug reaches it, or a gate's grace that is longer."""
 
 LOOK_S = 0.1
-"""How often a sweep asks whether a failed task is over, in seconds."""
+"""How often a sweep asks whether a failed task is over, and whether approvers have been told, in seconds."""
 
 
 class WorkerProcess(Protocol):
@@ -78,7 +78,7 @@ Start = Callable[[Sequence[str], Mapping[str, str]], Awaitable[WorkerProcess]]
 """Starts a worker's process: with its command, and its whole environment."""
 
 Script = Callable[[Engine, TaskView], Awaitable[None]]
-"""Stands for people: called whenever the task waits, and answers it."""
+"""Stands for people: called whenever the task waits, once the approvers of its gates have been told; answers it."""
 
 
 class Kind(StrEnum):
@@ -267,7 +267,9 @@ class CrashSweep:
                 await self._over(view)
             if view.lifecycle in ("done", "failed"):
                 return
-            if view.waiting_for:
+            if any(one.invocation_id.endswith(OPENED) for one in view.pending):
+                await asyncio.sleep(LOOK_S)  # approvers are told first: else the order of the two entries is chance
+            elif view.waiting_for:
                 await script(self.engine, view)
 
     async def _over(self, view: TaskView) -> None:
@@ -318,18 +320,16 @@ class _Crew:
 def _points(entries: Sequence[Entry]) -> Iterator[Point]:
     for entry in entries:
         for issued in entry.commands:
-            of, undo, _ = place(issued.invocation_id).partition(UNDO)
-            seq, number = map(int, of.split("."))
             match issued.command:
-                case AskUser() | AskApproval() | Sleep():
-                    continue
                 case CallTool():
-                    kinds = Kind.BEFORE, Kind.PERFORMED, Kind.AFTER
-                    yield from (Point(kind, seq, number, bool(undo)) for kind in kinds)
+                    kinds: tuple[Kind, ...] = (Kind.BEFORE, Kind.PERFORMED, Kind.AFTER)
                 case CallLlm() | CallChat():
-                    yield from (Point(kind, seq, number) for kind in (Kind.BEFORE, Kind.AFTER))
+                    kinds = (Kind.BEFORE, Kind.AFTER)
                 case _:
                     continue
+            of, undo, _ = place(issued.invocation_id).partition(UNDO)
+            seq, number = map(int, of.split("."))
+            yield from (Point(kind, seq, number, bool(undo)) for kind in kinds)
         if not entry.ends:  # whether a worker dies after the end does not matter to the task
             yield Point(Kind.ENTRY, entry.seq)
 

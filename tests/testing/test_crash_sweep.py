@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from refold import Content, Ctx, Transition, flow_skill, step, tool
-from refold.engine import Listed, Place, TaskFilter
+from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step, tool
+from refold.engine import Engine, Listed, Place, TaskFilter, TaskView
 from refold.testing import FakeEngine
 from refold.testing.crash_sweep import CRASH_AT, CrashSweep, in_one_order
 
@@ -103,6 +103,46 @@ async def test_workers_are_killed_around_compensation_too(told: list[str]) -> No
     assert [at.partition(" ")[0] + at[at.index("/") :] for at in told if at] == [
         f"{kind}/1.1{undo}" for undo in ("", "~undo") for kind in ("before", "performed", "after")
     ]
+
+
+@flow_skill(id="pays")
+class Pays:
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        await ctx.approve("pay", "Pay?", policy=GatePolicy(notify_at_open=True))
+        return ctx.complete()
+
+
+class SlowToNotify(FakeEngine):
+    """An engine whose approvers have not been told of a gate when somebody looks for the first time, and are soon."""
+
+    async def start(self, skill: str, content: Content, **options: Any) -> TaskView:
+        self.auto = False
+        view = await super().start(skill, content, **options)
+        await self._one()
+        return view
+
+    async def look(self, task_id: str) -> TaskView:
+        view = await super().look(task_id)
+        await self.settle()
+        return view
+
+
+async def test_nobody_decides_at_a_gate_before_its_approvers_were_told(told: list[str]) -> None:
+    """
+    Else the journal has the decision and the notification in either order, and a kill would seem to change it. What
+    tells the approvers is no point.
+    """
+
+    async def approve(engine: Engine, view: TaskView) -> None:
+        assert view.pending == ()
+        await engine.decide(view.task_id, approved=True, approver="ada")
+
+    report = await sweep(SlowToNotify([Pays]), told).run("pays", Content.from_text("go"), script=approve)
+
+    assert [str(point) for point in report.points] == [f"entry {seq}" for seq in range(1, len(report.outcome.journal))]
+    assert isinstance(last := report.outcome.journal[-1], dict)
+    assert str(last["event"]).startswith("{'kind': 'decision")
 
 
 def journal(*outcomes: str) -> list[dict[str, Any]]:
