@@ -31,11 +31,11 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 from uuid import uuid4
 
 from pydantic import JsonValue
@@ -235,9 +235,8 @@ class CrashSweep:
                 async with _Crew(self._command, self._env, self._start) as crew:
                     await crew.hire(crash)
                     await self.engine.start(skill, content, task_id=task_id, owner=owner)
-                    killing = asyncio.create_task(self._kill(crew, task_id, point))
-                    await self._play(task_id, script)
-                    await killing
+                    killed = asyncio.Event()
+                    await _first(self._play(task_id, script, killed), self._kill(crew, task_id, point, killed))
                     view = await self.engine.look(task_id)
         except TimeoutError:
             said = await self.engine.look(task_id)
@@ -245,18 +244,22 @@ class CrashSweep:
         entries = [entry async for entry in self.engine.journal(task_id)]
         return Outcome(view=_seen(view), journal=_without_ids(entries, task_id), told=self._told()), entries
 
-    async def _kill(self, crew: _Crew, task_id: str, point: Point | None) -> None:
-        if point is None:
-            return
-        if point.kind is Kind.ENTRY:
-            async for item in self.engine.watch(task_id, follow=True):
-                if isinstance(item, Entry) and item.seq >= point.seq:
-                    break
-            crew.kill()
-        await crew.gone()
-        await crew.hire("")
+    async def _kill(self, crew: _Crew, task_id: str, point: Point | None, killed: asyncio.Event) -> NoReturn:
+        """Kill the worker at the point, if any, and start another one. Raises once a worker ends by itself."""
+        if point is not None:
+            if point.kind is Kind.ENTRY:
+                async for item in self.engine.watch(task_id, follow=True):
+                    if isinstance(item, Entry) and item.seq >= point.seq:
+                        break
+                crew.kill()
+            code = await crew.gone()
+            assert code == -signal.SIGKILL, f"the worker ended with {code}, and not by SIGKILL"
+            await crew.hire("")
+        killed.set()
+        raise AssertionError(f"the worker ended with {await crew.gone()}, and nobody killed it")
 
-    async def _play(self, task_id: str, script: Script) -> None:
+    async def _play(self, task_id: str, script: Script, killed: asyncio.Event) -> None:
+        """Answer the task until it is over and its worker was killed."""
         while True:
             # The watch ends when the task waits or ends, or when no worker answers.
             with suppress(NoWorker):
@@ -266,6 +269,7 @@ class CrashSweep:
             if view.lifecycle == "failed":
                 await self._over(view)
             if view.lifecycle in ("done", "failed"):
+                await killed.wait()
                 return
             if any(one.invocation_id.endswith(OPENED) for one in view.pending):
                 await asyncio.sleep(LOOK_S)  # approvers are told first: else the order of the two entries is chance
@@ -311,10 +315,22 @@ class _Crew:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
 
-    async def gone(self) -> None:
+    async def gone(self) -> int:
         assert self._process is not None
-        code = await self._process.wait()
-        assert code == -signal.SIGKILL, f"the worker ended with {code}, and not by SIGKILL"
+        return await self._process.wait()
+
+
+async def _first(*parts: Coroutine[Any, Any, None]) -> None:
+    """Run coroutines together until one of them ends, and end the others with it."""
+    tasks = [asyncio.create_task(one) for one in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for one in done:
+            one.result()
+    finally:
+        for one in tasks:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _points(entries: Sequence[Entry]) -> Iterator[Point]:

@@ -10,7 +10,7 @@ import pytest
 from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step, tool
 from refold.engine import Engine, Listed, Place, TaskFilter, TaskView
 from refold.testing import FakeEngine
-from refold.testing.crash_sweep import CRASH_AT, CrashSweep, in_one_order
+from refold.testing.crash_sweep import CRASH_AT, CrashSweep, Kind, Point, in_one_order
 
 UNDONE: list[str] = []
 
@@ -35,20 +35,28 @@ class Books:
         return ctx.fail("no breakfast")
 
 
-class Killed:
-    """A worker that has said that it polls, and was killed."""
+class Worker:
+    """A worker that has said that it polls; where it is told to crash it does, else it runs until it is killed."""
 
-    returncode = -signal.SIGKILL
-
-    def __init__(self) -> None:
+    def __init__(self, crash_at: str) -> None:
+        self.ended = asyncio.Event()
+        self.returncode: int | None = None
         self.stdout = asyncio.StreamReader()
         self.stdout.feed_data(b"ready\n")
         self.stdout.feed_eof()
+        if crash_at:
+            self.send_signal(signal.SIGKILL)
 
     def send_signal(self, signal: int, /) -> None:
-        """It does not run any more."""
+        self.end(-signal)
+
+    def end(self, code: int) -> None:
+        self.returncode = code
+        self.ended.set()
 
     async def wait(self) -> int:
+        await self.ended.wait()
+        assert self.returncode is not None
         return self.returncode
 
 
@@ -58,10 +66,15 @@ def told() -> list[str]:
     return []
 
 
-def sweep(engine: FakeEngine, told: list[str]) -> CrashSweep:
-    async def start(command: Sequence[str], env: Mapping[str, str]) -> Killed:
+def sweep(engine: FakeEngine, told: list[str], broken: int | None = None) -> CrashSweep:
+    """A sweep whose worker number `broken`, from 1, ends by itself with 3."""
+
+    async def start(command: Sequence[str], env: Mapping[str, str]) -> Worker:
         told.append(env[CRASH_AT])
-        return Killed()
+        worker = Worker(env[CRASH_AT])
+        if len(told) == broken:
+            worker.end(3)
+        return worker
 
     return CrashSweep(engine, worker=[], before_each=UNDONE.clear, told=lambda: [*UNDONE], start=start)
 
@@ -143,6 +156,42 @@ async def test_nobody_decides_at_a_gate_before_its_approvers_were_told(told: lis
     assert [str(point) for point in report.points] == [f"entry {seq}" for seq in range(1, len(report.outcome.journal))]
     assert isinstance(last := report.outcome.journal[-1], dict)
     assert str(last["event"]).startswith("{'kind': 'decision")
+
+
+async def test_a_script_that_fails_ends_the_run_and_its_workers(told: list[str]) -> None:
+    """
+    Its error is raised, and no worker is started after it.
+    """
+
+    async def approve_once(engine: Engine, view: TaskView) -> None:
+        if len(told) > 1:
+            raise ValueError("the second run has no answer")
+        await engine.decide(view.task_id, approved=True, approver="ada")
+
+    with pytest.raises(ValueError, match="the second run has no answer"):
+        await sweep(FakeEngine([Pays]), told).run(
+            "pays", Content.from_text("go"), script=approve_once, points=lambda _: [Point(Kind.ENTRY, 9)]
+        )
+
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize("broken", [1, 3], ids=["undisturbed", "after the kill"])
+async def test_a_worker_that_ends_by_itself_ends_the_run(broken: int, told: list[str]) -> None:
+    """
+    At once, with its exit code: nobody would go on with the task.
+    """
+
+    async def approve(engine: Engine, view: TaskView) -> None:
+        if len(told) + 1 >= broken:
+            await asyncio.Event().wait()
+        await engine.decide(view.task_id, approved=True, approver="ada")
+
+    with pytest.raises(AssertionError, match="the worker ended with 3"):
+        await sweep(FakeEngine([Pays]), told, broken).run(
+            "pays", Content.from_text("go"), script=approve, points=lambda points: points[-1:]
+        )
 
 
 def journal(*outcomes: str) -> list[dict[str, Any]]:
