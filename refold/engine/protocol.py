@@ -118,7 +118,7 @@ class Engine(Protocol):
             by: Who cancels it, for the journal.
 
         Raises:
-            InputRejected: It has ended already.
+            InputRejected: It has ended already, or ended in another way before it took the request.
             NoWorker: No worker has canceled it yet; the message says why.
         """
         ...

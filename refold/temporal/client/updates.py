@@ -24,7 +24,7 @@ from refold.core.errors import InputRejected
 from refold.core.events import CANCELED
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade, Grace
-from refold.core.lifecycle import TERMINAL, TaskState
+from refold.core.lifecycle import TERMINAL, Status, TaskState
 from refold.divergence import DIFFERS
 from refold.engine import CodeChanged, Decision, NotConnected, NoWorker, TaskNotFound, TaskView
 from refold.engine.decisions import decision_of, gate_of, holder_of
@@ -175,7 +175,7 @@ async def cancel(connection: Connection, task_id: str, *, reason: str, by: str |
     """Ask a task to cancel, and wait a little until it has ended.
 
     Raises:
-        InputRejected: It has ended already.
+        InputRejected: It has ended already, or ended in another way before it took the request.
         NoWorker: It has not canceled yet, and nobody can say when.
         CodeChanged: The same, since its worker's code differs from what was recorded.
         EngineError: The server refuses, or does not answer.
@@ -204,6 +204,8 @@ async def cancel(connection: Connection, task_id: str, *, reason: str, by: str |
             f"out. `temporal workflow terminate --workflow-id {shlex.quote(task_id)}` ends the task at once, but "
             "undoes nothing and writes no last entry"
         ) from None
+    if view.lifecycle in TERMINAL and view.status is not Status.CANCELED:  # what it waited for came with the request
+        raise nothing_to_cancel(task_id, view.status)
     if view.differs and view.lifecycle not in TERMINAL:
         raise CodeChanged(f"task {task_id!r} is not canceled yet, but will be once a worker continues it: {view.note}")
     return view

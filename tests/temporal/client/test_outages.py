@@ -10,7 +10,10 @@ from uuid import uuid4
 
 import pytest
 from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage
-from temporalio.api.workflowservice.v1 import UpdateWorkflowExecutionResponse
+from temporalio.api.workflowservice.v1 import (
+    RequestCancelWorkflowExecutionResponse,
+    UpdateWorkflowExecutionResponse,
+)
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -170,6 +173,23 @@ async def test_a_task_that_ends_before_it_is_canceled(engine: TemporalEngine, cl
 
     with pytest.raises(InputRejected, match=r"has ended \(canceled\); there is nothing to cancel"):
         await TemporalEngine(between(Client(**config), on), "tests").cancel(task_id, reason="a secret")
+
+
+async def test_a_task_that_ends_while_it_is_canceled(engine: TemporalEngine, client: Client) -> None:
+    """
+    The server accepts the request, and the task completes without it: nobody is told that it is canceled.
+    """
+    task_id = await waiting(engine)
+    await engine.send(task_id, HELLO)
+
+    async def on(rpc: str, call: Call) -> Any:
+        if rpc == "request_cancel_workflow_execution":
+            await engine.send(task_id, Content.from_data({"years": 7}))
+            return RequestCancelWorkflowExecutionResponse()
+        return await call()
+
+    with pytest.raises(InputRejected, match=r"has ended \(completed\); there is nothing to cancel"):
+        await TemporalEngine(between(client, on), "tests").cancel(task_id)
 
 
 @pytest.mark.parametrize(
