@@ -81,6 +81,7 @@ class WaitView(Deferred):
         show: The data to decide on.
         editable: The fields of it that the approver may change, or add.
         approvers: Who may decide; if empty, anyone.
+        excluded: Who may not, since a second person decides: the task's owner, and those who started it.
         needed: How many grants are required.
         granted_by: Who has granted it so far.
         timeout_at: When the task fails without a decision; when a callback's address expires.
@@ -99,6 +100,7 @@ class WaitView(Deferred):
     show: JsonValue = lean()
     editable: tuple[str, ...] = lean(())
     approvers: tuple[str, ...] = lean(())
+    excluded: tuple[str, ...] = lean(())
     needed: int | None = lean()
     granted_by: tuple[str, ...] = lean(())
     timeout_at: datetime | None = lean()

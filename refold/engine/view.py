@@ -30,8 +30,8 @@ def view_of(snapshot: Snapshot, note: str = "") -> TaskView:
         artifacts=tuple(_artifact(artifact) for artifact in snapshot.artifacts),
         pending=tuple(_pending(pending) for pending in snapshot.pending.values()),
         waiting_for=(
-            *(_wait(wait) for wait in snapshot.waits),
-            *(_wait(wait, wait.asked_by) for pending in snapshot.pending.values() for wait in pending.asks),
+            *(_wait(snapshot, wait) for wait in snapshot.waits),
+            *(_wait(snapshot, wait, wait.asked_by) for pending in snapshot.pending.values() for wait in pending.asks),
         ),
         unresolved=snapshot.unresolved,
         seq=snapshot.seq,
@@ -85,7 +85,7 @@ def _pending(pending: Pending) -> PendingView:
     )
 
 
-def _wait(wait: Wait, part: str | None = None) -> WaitView:
+def _wait(snapshot: Snapshot, wait: Wait, part: str | None = None) -> WaitView:
     ask = wait.ask
     said: dict[str, Any] = {"slot": wait.slot, "message": ask.message.text, "gate": wait.gate, "asked_by": part}
     if isinstance(ask, AskUser):
@@ -101,10 +101,16 @@ def _wait(wait: Wait, part: str | None = None) -> WaitView:
         show=ask.show,
         editable=ask.editable,
         approvers=ask.policy.approvers,
+        excluded=_people_of(snapshot) if ask.policy.second_person else (),
         needed=ask.policy.needed,
         granted_by=tuple(grant.approver for grant in wait.grants),
         timeout_at=wait.timeout_at,
     )
+
+
+def _people_of(snapshot: Snapshot) -> tuple[str, ...]:
+    """Who owns the task, and who started it; those of its parts are the same."""
+    return tuple(dict.fromkeys((*([snapshot.owner] if snapshot.owner else []), *snapshot.started_by)))
 
 
 def not_begun(task_id: str | None, begins_at: datetime | None) -> str:

@@ -329,7 +329,11 @@ def _callbacks(call: Call, view: TaskView) -> int:
 
 
 def _may(wait: WaitView, approver: str | None) -> bool:
-    return approver is None or not wait.approvers or approver in wait.approvers
+    if approver is None:
+        return True
+    again = bool(wait.editable)  # who granted it may grant it anew with changes, and do nothing else
+    listed = not wait.approvers or approver in wait.approvers
+    return listed and approver not in wait.excluded and (again or approver not in wait.granted_by)
 
 
 def _open_gate(view: TaskView, wait: WaitView) -> Iterator[str | Text]:
@@ -338,6 +342,8 @@ def _open_gate(view: TaskView, wait: WaitView) -> Iterator[str | Text]:
     if wait.editable:
         yield from indented(f"may be changed with --set KEY=JSON: {', '.join(wait.editable)}")
     who = ", ".join(wait.approvers) or "anybody"
+    barred = [name for name in wait.excluded if not wait.approvers or name in wait.approvers]
+    but = f" but {', '.join(barred)}" if barred else ""
     granted = f"; granted by {', '.join(wait.granted_by)}" if wait.granted_by else ""
     until = f"; until {wait.timeout_at:%Y-%m-%d %H:%M:%S}" if wait.timeout_at else ""
-    yield from indented(f"{wait.needed} of {who}{granted}{until}; digest {wait.digest}")
+    yield from indented(f"{wait.needed} of {who}{but}{granted}{until}; digest {wait.digest}")

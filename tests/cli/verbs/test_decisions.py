@@ -58,6 +58,36 @@ def test_the_inbox_shows_what_is_decided_on(paying: Shell) -> None:
     assert paying("inbox", "--for", "eve", "--json").out == ""
 
 
+@flow_skill(id="pairing")
+class Pairing:
+    """Asks two people beside the owner; with a text, they may change it."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        policy = GatePolicy(needed=2, second_person=True, allow_unsigned=True)
+        editable = ["text"] if content.text else []
+        await ctx.approve("both", "Go?", show={"text": content.text}, editable=editable, policy=policy)
+        return ctx.complete()
+
+
+@pytest.mark.parametrize(("text", "again"), [("", []), ("as is", ["t1"])], ids=["as it is", "with changes"])
+def test_the_inbox_of_a_person_has_what_they_may_decide(text: str, again: list[str]) -> None:
+    """
+    Not what they own or started where a second person decides; nor what they granted, unless they may change it.
+    """
+    engine = FakeEngine([Pairing])
+    asyncio.run(engine.start("pairing", Content.from_text(text), task_id="t1", owner="eve", started_by="dan"))
+    shell = Shell(engine)
+
+    def listed(name: str) -> list[object]:
+        return [line["task_id"] for line in shell("inbox", "--for", name, "--json").lines]
+
+    assert [listed(name) for name in ("eve", "dan", "ada")] == [[], [], ["t1"]]
+    assert "2 of anybody but eve, dan; until" in shell("inbox").out
+    shell("approve", "t1", "--as", "ada")
+    assert [listed(name) for name in ("eve", "dan", "ada", "bob")] == [[], [], again, ["t1"]]
+
+
 def test_a_grant_and_who_may_give_it(paying: Shell) -> None:
     """
     Somebody who is not on the list is refused, and the way out is said; somebody who is lets the task go on.
