@@ -845,13 +845,39 @@ async def test_without_a_worker_tasks_wait() -> None:
     started = await engine.start("research_loop", TEXT("tides"), task_id="T")
     with pytest.raises(NoWorker):
         await engine.send("T", TEXT("hello?"))
-    with pytest.raises(NoWorker):
-        await engine.cancel("T")
     engine.worker = True
     await engine.settle()
 
     assert (started.status, started.note) == ("submitted", "no worker answers; start one with `refold worker`")
     assert (await engine.look("T")).status == "input-required"
+
+
+@pytest.mark.parametrize(
+    ("later", "kinds"),
+    [(False, ["user_message", "cancel_requested"]), (True, ["cancel_requested"])],
+    ids=["begins", "held"],
+)
+async def test_a_request_to_cancel_is_kept_until_a_worker_is_there(later: bool, kinds: list[str]) -> None:
+    """
+    As the server keeps it: the caller is told that the task is not canceled yet, and the first reason counts.
+    """
+    engine = research()
+    engine.worker = False
+    await engine.start("research_loop", TEXT("tides"), task_id="T", hold=later)
+
+    for reason in ("not today", "nor tomorrow"):
+        with pytest.raises(NoWorker, match="task 'T' is not canceled yet, but will be once a worker is there: no work"):
+            await engine.cancel("T", reason=reason, by="ada")
+    before = await engine.look("T")
+    engine.worker = True
+    await engine.settle()
+    after = await engine.look("T")
+
+    assert (before.status, after.status, after.reason) == ("submitted", "canceled", "not today")
+    assert [entry.event.kind async for entry in engine.journal("T")] == kinds
+    engine.worker = False
+    with pytest.raises(InputRejected, match="there is nothing to cancel"):
+        await engine.cancel("T")
 
 
 async def test_a_fault_is_raised_by_every_call() -> None:

@@ -21,6 +21,7 @@ from refold.engine import (
     Decision,
     Listed,
     News,
+    NoWorker,
     OffspringView,
     Place,
     TaskExists,
@@ -50,6 +51,7 @@ from refold.record import Explanation, TaskRecord, explain, record_of
 from refold.testing.fake_engine.controls import Controls
 from refold.testing.fake_engine.listing import fits, listed, order
 from refold.testing.fake_engine.parts import above, below, going_on, over
+from refold.testing.fake_engine.running import NO_WORKER
 from refold.testing.fake_engine.task import Task
 from refold.testing.play import START
 
@@ -72,7 +74,8 @@ class FakeEngine(Controls, DecidesOne):
     Attributes:
         clock: The time that tasks see.
         worker: Whether a worker is running. Without one, tasks stay `submitted`, views say so in their `note`, and
-            `send` and `cancel` raise `NoWorker`. After setting it, call `settle`.
+            `send` and `cancel` raise `NoWorker`; a request to cancel is kept until a worker is there. After setting it,
+            call `settle`.
         fault: An error that every call raises, for example `NotConnected("...")`; None for none.
     """
 
@@ -167,10 +170,13 @@ class FakeEngine(Controls, DecidesOne):
     async def cancel(self, task_id: str, *, reason: str = "", by: str | None = None) -> TaskView:
         """See `Engine.cancel`."""
         task = self._task(task_id)
-        self._need_worker()
         if task.now.ended:
             raise nothing_to_cancel(task_id, task.now.status)
-        self._take(task, CancelRequested(reason=shortened(reason or CANCELED, REFUSAL_CHARS), by=by))
+        asked = CancelRequested(reason=shortened(reason or CANCELED, REFUSAL_CHARS), by=by)
+        if not self.worker:
+            task.canceling = task.canceling or asked
+            raise NoWorker(f"task {task_id!r} is not canceled yet, but will be once a worker is there: {NO_WORKER}")
+        self._take(task, asked)
         await self._do()
         return self._view(task)
 

@@ -135,12 +135,17 @@ class Running:
         if not self.worker:
             return None
         for task in list(self._tasks.values()):
-            if task.first is not None:
-                if task.held or (task.begins_at is not None and task.begins_at > self.clock.now):
-                    continue
+            later = task.held or (task.begins_at is not None and task.begins_at > self.clock.now)
+            if task.first is not None and not later:
                 first, task.first, task.begins_at = task.first, None, None
                 self._feed(task, first)
                 return task
+            asked, task.canceling = task.canceling, None
+            if asked is not None and not task.now.ended:
+                self._feed(task, asked)
+                return task
+            if task.first is not None:
+                continue
             for key, want in wanted(task.now).items():
                 if isinstance(want, Alarm):
                     if want.due_at <= self.clock.now:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from refold.core.authoring.skill import Live, Skill
-from refold.core.events import Event
+from refold.core.events import CancelRequested, Event
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, wanted
@@ -27,6 +27,7 @@ class Task:
         going: What was begun of what is wanted, by its key in `wanted`.
         first: The first event, until the task begins.
         begins_at: When a delayed start is due.
+        canceling: The request to cancel that no worker has taken yet.
         woken: Something was sent to it, so that a worker knows it.
         asked_by: The task that this one is a part of.
         reported: The waits and unresolved commands that `asked_by` was told of last.
@@ -41,6 +42,7 @@ class Task:
     first: Event | None = None
     held: bool = False
     begins_at: datetime | None = None
+    canceling: CancelRequested | None = None
     woken: bool = False
     asked_by: str | None = None
     reported: tuple[tuple[Wait, ...], tuple[Unresolved, ...]] = ((), ())
