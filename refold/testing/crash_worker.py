@@ -15,7 +15,7 @@ import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -91,20 +91,26 @@ def _modules(names: Sequence[str]) -> Iterator[ModuleType]:
     for name in names:
         module = importlib.import_module(name)
         yield module
-        for found in pkgutil.iter_modules(getattr(module, "__path__", ())):
-            yield importlib.import_module(f"{name}.{found.name}")
+        for found in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}."):
+            yield importlib.import_module(found.name)
 
 
 def _tools(modules: Sequence[ModuleType]) -> list[Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {}
     for module in modules:
         for value in vars(module).values():
-            for one in (value, *(value.values() if isinstance(value, dict) else ())):
+            for one in (value, *_held(value)):
                 spec = tool_spec(one)
                 if spec is not None and spec.name not in found:
                     _let_it_crash(spec)
                     found[spec.name] = one
     return list(found.values())
+
+
+def _held(value: object) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _let_it_crash(spec: ToolSpec) -> None:
