@@ -19,6 +19,9 @@ from refold.engine import ON_BUSY, Engine, EngineError, TaskView
 EFFECTS = ("tool ", "activity ", "workflow ", "skill ")
 """How the commands begin that may change something outside: all but calls of models, timers and notifications."""
 
+FEW = 10
+"""How many lines of one kind tell what a canceled task leaves."""
+
 Data = Annotated[
     str | None, typer.Option("--data", metavar="JSON", help="The data of the message; `-` reads it from stdin.")
 ]
@@ -200,13 +203,22 @@ async def _left(call: Call, engine: Engine, before: TaskView, after: TaskView) -
     still = {one.invocation_id for one in after.pending}
     out = [one for one in before.pending if one.command.startswith(EFFECTS) and not one.blocked and one.due_at is None]
     cut = [one for one in out if one.invocation_id not in still]
-    lines = [f"was being performed, and may have taken place: {one.command}  {one.invocation_id}" for one in cut]
-    lines += [f"still going on, see `refold show`: {one.command}  {one.invocation_id}" for one in after.pending]
+    shows, journals = call.again("show", after.task_id), call.again("journal", after.task_id)
+    was, goes = "was being performed, and may have taken place", "still going on, see `refold show`"
+    lines = _few([f"{was}: {one.command}  {one.invocation_id}" for one in cut], journals)
+    lines += _few([f"{goes}: {one.command}  {one.invocation_id}" for one in after.pending], shows)
     if after.status not in FAILED:
         lines.append(f"it has not ended yet: `{call.again('watch', after.task_id)}` tells when it has")
+    notes, unread = list[str](), list[str]()
     try:
         async for entry in engine.journal(before.task_id, after=before.seq):
-            lines += [entry.note] if "NOT " in entry.note else []
+            notes += [entry.note] if "NOT " in entry.note else []
     except EngineError as error:
-        lines.append(f"what else it left cannot be read: {error}")
-    return lines
+        unread.append(f"what else it left cannot be read: {error}")
+    return [*lines, *_few(notes, journals), *unread]
+
+
+def _few(lines: list[str], lists: str) -> list[str]:
+    """The first of many lines of one kind, and which command lists the others."""
+    more = len(lines) - FEW
+    return lines if more <= 0 else [*lines[:FEW], f"and {more} more: `{lists}` lists them"]

@@ -275,6 +275,31 @@ def test_cancel_says_what_may_have_taken_place() -> None:
     assert f"NOT known whether charge took place: {UNKNOWN.message}" in other.err
 
 
+@flow_skill(id="many")
+class Many:
+    """Calls a tool many times at once."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.gather(*(ctx.tool("charge", id=f"charge {n}") for n in range(int(content.text))))
+        return ctx.complete()
+
+
+@pytest.mark.parametrize(("calls", "told"), [(10, 10), (11, 10), (200, 10)])
+def test_cancel_names_a_few_of_many(calls: int, told: int) -> None:
+    """
+    Of what there is more than a screen takes, it says how many more there are, and what lists them.
+    """
+    working = Shell(FakeEngine([Many]))
+    working.start("many", str(calls), "m1")
+
+    lines = working("cancel", "m1").err.splitlines()
+
+    assert sum("may have taken place: tool charge" in line for line in lines) == told
+    more = [line for line in lines if "more" in line]
+    assert more == ([f"and {calls - told} more: `refold journal m1` lists them"] if calls > told else [])
+
+
 def test_a_held_task_is_released() -> None:
     """
     Its card has the command.
