@@ -256,7 +256,11 @@ class Engine(Protocol):
         owner: str | None = None,
         limit: int = 100,
     ) -> AsyncIterator[TaskView]:
-        """Tasks, the newest first."""
+        """Tasks, the newest first.
+
+        Raises:
+            InputRejected: There is no such lifecycle state.
+        """
         ...
 
     async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:

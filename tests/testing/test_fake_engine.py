@@ -1,6 +1,6 @@
 import asyncio
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -878,6 +878,14 @@ async def test_a_request_to_cancel_is_kept_until_a_worker_is_there(later: bool, 
     engine.worker = False
     with pytest.raises(InputRejected, match="there is nothing to cancel"):
         await engine.cancel("T")
+
+
+async def test_a_lifecycle_that_is_none_is_refused() -> None:
+    """
+    With what it may be, as whatever else does not fit.
+    """
+    with pytest.raises(InputRejected, match="lifecycle: Input should be 'planned', 'running'"):
+        [view async for view in research().list(lifecycle=cast(TaskState, "nope"))]
 
 
 async def test_a_fault_is_raised_by_every_call() -> None:

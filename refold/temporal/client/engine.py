@@ -241,9 +241,8 @@ class TemporalEngine(DecidesOne):
         limit: int = 100,
     ) -> AsyncIterator[TaskView]:
         """See `Engine.list`."""
-        async for view in listing.list_views(
-            self.connection, TaskFilter(skill=skill, lifecycle=lifecycle, owner=owner), limit
-        ):
+        wanted = checked(TaskFilter, skill=skill, lifecycle=lifecycle, owner=owner)
+        async for view in listing.list_views(self.connection, wanted, limit):
             yield view
 
     async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:

@@ -304,7 +304,7 @@ class FakeEngine(Controls, DecidesOne):
     ) -> AsyncIterator[TaskView]:
         """See `Engine.list`."""
         self._reach()
-        wanted = TaskFilter(skill=skill, lifecycle=lifecycle, owner=owner)
+        wanted = checked(TaskFilter, skill=skill, lifecycle=lifecycle, owner=owner)
         found = [task for task in reversed(self._tasks.values()) if fits(task.now, wanted)]
         for task in found[:limit]:
             yield self._view(task)

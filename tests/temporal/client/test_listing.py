@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -13,8 +13,9 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from refold import Status
+from refold import InputRejected, Status
 from refold.core.content import as_content
+from refold.core.lifecycle import TaskState
 from refold.engine import Listed, TaskFilter
 from refold.temporal import TemporalEngine
 from refold.temporal.client import search
@@ -172,6 +173,14 @@ class NotOurs:
     async def run(self, *given: Any) -> Any:
         returned = {"bytes": b"\x00\xff", "text": "done", "object": {"task": None}, "nothing": None}
         return returned[workflow.info().task_queue.rpartition("-")[2]]
+
+
+async def test_a_lifecycle_that_is_none_is_refused(client: Client) -> None:
+    """
+    With what it may be, as whatever else does not fit.
+    """
+    with pytest.raises(InputRejected, match="lifecycle: Input should be 'planned', 'running'"):
+        [view async for view in TemporalEngine(client, "tests").list(lifecycle=cast(TaskState, "nope"))]
 
 
 @pytest.mark.parametrize("returned", ["bytes", "text", "object", "nothing"])
