@@ -16,9 +16,9 @@ from refold.core.events import ChildAsked, CommandFailed, Event, SkillResult
 from refold.core.fold.journal import Entry
 from refold.core.fold.questions import TIMEOUT
 from refold.core.fold.snapshot import Snapshot
-from refold.core.lifecycle import TERMINAL
+from refold.core.lifecycle import TERMINAL, TaskState
 from refold.digests import chained
-from refold.engine import TaskNotFound, TaskView
+from refold.engine import NoWorker, TaskNotFound, TaskView
 from refold.export.layout import ExportError, Header, Line, sealed
 from refold.export.redact import data, redacted, said
 
@@ -88,6 +88,7 @@ async def written(engine: Source, task_id: str, wanted: Wanted = Wanted()) -> As
 
     Raises:
         ExportError: Histories are wanted redacted.
+        NoWorker: The task, or a part of it, is open, and its worker does not answer.
         EngineError: As `Engine.look` and `Engine.past`.
     """
     if wanted.redact and wanted.histories is not None:
@@ -156,10 +157,16 @@ class _Section:
                 yield writer.line("history", history)
 
     async def _view(self) -> TaskView:
-        """The task as it stands; where Temporal ended it, the journal says which entry is the last."""
+        """The task as it stands; where Temporal ended it, the journal says which entry is the last.
+
+        Raises:
+            NoWorker: The task is open and has begun, but its worker did not answer: the view lacks most of the task.
+        """
         view = await self.engine.look(self.task_id)
-        if view.seq > 0 or view.lifecycle not in TERMINAL:
+        if view.seq > 0 or view.lifecycle is TaskState.PLANNED:
             return view
+        if view.lifecycle not in TERMINAL:
+            raise NoWorker(f"task {self.task_id!r} cannot be exported: {view.note}")
         async with aclosing(self.engine.past(self.task_id)) as past:
             async for one in past:
                 view = view.model_copy(update={"seq": one.seq})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -11,6 +12,7 @@ from temporalio.worker import Replayer
 
 from refold import Status
 from refold.core.authoring.define import skill_of
+from refold.engine import NoWorker
 from refold.export import ExportEngine, read_export, verify, written
 from refold.export.write import Wanted
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
@@ -92,3 +94,17 @@ async def test_a_task_that_temporal_ended_says_so(engine: TemporalEngine) -> Non
     [task] = read_export(lines)
     assert "Temporal ended it from outside" in task.header.note
     assert task.entries == [entry async for entry in engine.journal(task_id)] != []
+
+
+async def test_an_open_task_whose_worker_is_too_slow_is_not_exported(engine: TemporalEngine) -> None:
+    """
+    The view lacks the entries' count then, though the worker has longer to answer for the journal, and answers.
+    """
+    task_id = f"counts-{uuid4().hex[:6]}"
+    await engine.start("counts", text("one"), task_id=task_id)
+    await settled(engine, task_id)
+    hasty = TemporalEngine(engine.client, QUEUE, patience=timedelta(microseconds=2))
+
+    with pytest.raises(NoWorker, match=f"task '{task_id}' cannot be exported: "):
+        await exported(hasty, task_id, Wanted())
+    await engine.cancel(task_id)
