@@ -132,7 +132,8 @@ async def purge(
     if owner is not None:
         task_ids = await purging.owned(owner, ended_before)
     stay = 0
-    async for report in purging.run(task_ids or [], dry=not yes, listed=owner is not None):
+    reports = purging.run(task_ids or [], dry=not yes, listed=owner is not None, ended_before=ended_before)
+    async for report in reports:
         stay += not report.gone and (yes or not report.deleted)
         if call.out.json:
             call.out.value({**report.model_dump(mode="json"), "dry": not yes})

@@ -125,7 +125,11 @@ class Purge:
         self.server = f"namespace {self.client.namespace!r} of {self.client.service_client.config.target_host}"
 
     async def owned(self, owner: str, ended_before: datetime | None) -> list[str]:
-        """The tasks of an owner, as far as the index knows them; with `ended_before` only those that ended by then."""
+        """The tasks of an owner, as far as the index knows them; with `ended_before` only those that ended by then.
+
+        The index still lists an earlier run of a task that was reset, whose last run may be open or have ended later:
+        give `run` the same `ended_before`.
+        """
         query = search.tasks(TaskFilter(owner=owner))
         if ended_before is not None:
             query += f" AND ExecutionStatus != 'Running' AND {search.until('CloseTime', ended_before)}"
@@ -134,13 +138,16 @@ class Purge:
         except RPCError as error:
             raise server_refused(error, "list tasks") from None
 
-    async def run(self, task_ids: Iterable[str], *, dry: bool, listed: bool = False) -> AsyncIterator[Purged]:
+    async def run(
+        self, task_ids: Iterable[str], *, dry: bool, listed: bool = False, ended_before: datetime | None = None
+    ) -> AsyncIterator[Purged]:
         """Purge tasks with their parts, one after another.
 
         Args:
             task_ids: The tasks.
             dry: Delete nothing, and report what would be.
             listed: They were found by the index, which may still list tasks that are gone: these are left out.
+            ended_before: Leave out the tasks that had not ended by then; None takes a task whenever it ended.
 
         Raises:
             TaskNotFound: There is no such task, and it was not `listed`; nothing is deleted.
@@ -151,7 +158,7 @@ class Purge:
             if any(one.task_id == task_id for one in todo):
                 continue
             try:
-                found, why = await self._ended(task_id)
+                found, why = await self._ended(task_id, ended_before)
             except TaskNotFound:
                 if not listed:
                     raise
@@ -188,9 +195,14 @@ class Purge:
 
     # --- what there is
 
-    async def _ended(self, task_id: str) -> tuple[list[_Ended], Left | None]:
-        """A task's parts and the task, where all of them have ended; else why it stays."""
+    async def _ended(self, task_id: str, ended_before: datetime | None) -> tuple[list[_Ended], Left | None]:
+        """A task's parts and the task, where all of them have ended; else why it stays.
+
+        Nothing of a task that had not ended by `ended_before`.
+        """
         description = await self.connection.describe(task_id)
+        if ended_before is not None and not (description.close_time and description.close_time < ended_before):
+            return [], None
         if description.status is WorkflowExecutionStatus.RUNNING:
             return [], self._stays(task_id, f"it is open; `refold cancel {quote(task_id)}` ends it")
         if description.parent_id is not None and (why := await self._needed_by(description.parent_id)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -122,13 +122,9 @@ async def test_nothing_of_an_ended_task_stays(
     assert await gone(engine, part)
 
 
-async def test_the_run_that_was_reset_goes_too(engine: TemporalEngine, purge: Purge) -> None:
-    """
-    It holds what was said, and no run of the task names it.
-    """
-    task_id, client = new("buys"), engine.client
-    await engine.start("buys", Content.from_data({"shop": "Ada", "cents": 5}), task_id=task_id)
-    await settled(engine, task_id)
+async def reset(engine: TemporalEngine, task_id: str) -> None:
+    """Reset an ended task to its beginning, as `temporal workflow reset` does, and terminate its new run."""
+    client = engine.client
     await client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=client.namespace,
@@ -142,6 +138,16 @@ async def test_the_run_that_was_reset_goes_too(engine: TemporalEngine, purge: Pu
     query = f"WorkflowId = '{task_id}' AND ExecutionStatus = 'Terminated'"
     while (await client.count_workflows(query)).count < 2:  # visibility lags a little
         await a_moment()
+
+
+async def test_the_run_that_was_reset_goes_too(engine: TemporalEngine, purge: Purge) -> None:
+    """
+    It holds what was said, and no run of the task names it.
+    """
+    task_id = new("buys")
+    await engine.start("buys", Content.from_data({"shop": "Ada", "cents": 5}), task_id=task_id)
+    await settled(engine, task_id)
+    await reset(engine, task_id)
 
     [*_, done] = (await purged(purge, task_id)).values()
 
@@ -383,6 +389,34 @@ async def test_an_owners_tasks_by_age(engine: TemporalEngine, purge: Purge) -> N
     late = [one.task_id async for one in purge.run(found, dry=False, listed=True)]  # as a lagging index lists them
     assert late == [open_]
     await engine.cancel(open_)
+
+
+async def test_a_task_that_was_reset_is_as_old_as_its_last_run(engine: TemporalEngine, purge: Purge) -> None:
+    """
+    An age does not find it by the run before, though the index still lists that run.
+    """
+    owner, task_id = new("owner"), new("buys")
+    await engine.start("buys", Content.from_data({"shop": "Ada", "cents": 5}), task_id=task_id, owner=owner)
+    await settled(engine, task_id)
+    await engine.connection.client.get_workflow_handle(task_id).terminate()
+    between = await closed_at(engine, task_id) + timedelta(microseconds=1)
+    await reset(engine, task_id)
+    last = await closed_at(engine, task_id)
+
+    assert between < last
+    found = await purge.owned(owner, between)
+    assert set(found) == {task_id}
+    assert [one async for one in purge.run(found, dry=True, listed=True, ended_before=between)] == []
+    assert [one async for one in purge.run(found, dry=True, listed=True, ended_before=last)] == []
+    late = [one async for one in purge.run(found, dry=True, listed=True, ended_before=last + timedelta(microseconds=1))]
+    assert task_id in {one.task_id for one in late}
+
+
+async def closed_at(engine: TemporalEngine, task_id: str) -> datetime:
+    """When a task's last run ended."""
+    ended = (await engine.connection.describe(task_id)).close_time
+    assert ended is not None
+    return ended
 
 
 async def test_webhooks_go_with_their_task(engine: TemporalEngine, purge: Purge) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,7 +59,7 @@ class Ended(Purge):
         self.tasks = tasks
         self.deleted: list[str] = []
 
-    async def _ended(self, task_id: str) -> tuple[list[_Ended], Left | None]:
+    async def _ended(self, task_id: str, ended_before: datetime | None) -> tuple[list[_Ended], Left | None]:
         parts = sorted((one for one in self.tasks if one.startswith(f"{task_id}/")), key=len, reverse=True)
         found = [
             _Ended(task_id=one, of=task_id, runs=["run"], webhooks=[], refers=References(shared=self.tasks[one]))
