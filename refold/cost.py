@@ -24,6 +24,7 @@ from refold.core.commands import CallChat, CallLlm, CallSkill
 from refold.core.errors import brief
 from refold.core.events import ChatResult, CommandFailed, LlmResult
 from refold.core.fold.journal import Entry
+from refold.core.retry_policy import Failure
 from refold.core.values import Value, lean
 
 OWNER_DAY = "owner_day"
@@ -214,10 +215,11 @@ def model_calls(task_id: str, entries: Iterable[Entry]) -> Iterator[ModelCall]:
 
 
 class _Sent:
-    """The models that the open calls of a journal were sent to."""
+    """The models that the calls of a journal were sent to, and the ids of its other commands."""
 
     def __init__(self) -> None:
         self.models: dict[str, str] = {}
+        self.others: set[str] = set()
         self._threads: dict[str, str] = {}
 
     def note(self, entry: Entry) -> None:
@@ -230,7 +232,7 @@ class _Sent:
                         self._threads[thread] = frame.model or ""
                     self.models[one.invocation_id] = self._threads.get(thread, "")
                 case _:
-                    pass
+                    self.others.add(one.invocation_id)
 
 
 def _paid(entry: Entry, sent: _Sent) -> tuple[str, Usage, bool] | None:
@@ -240,14 +242,14 @@ def _paid(entry: Entry, sent: _Sent) -> tuple[str, Usage, bool] | None:
             return model, usage, False
         case ChatResult(reply=reply) if reply.model:
             return reply.model, reply.usage, False
-        case CommandFailed(invocation_id=id, failure=failure) if id in sent.models:
-            details = failure.details
-            if not isinstance(details, dict) or "usage" not in details:
+        case CommandFailed(invocation_id=id, failure=Failure(details={"usage": used, **more})) if id not in sent.others:
+            # A call that was taken over from another task was sent in that one: only the failure names its model.
+            named = more.get("model")
+            sent_to = named if isinstance(named, str) else sent.models.get(id)
+            if sent_to is None:
                 return None
             try:
-                named = details.get("model")
-                model = named if isinstance(named, str) else sent.models[id]
-                return model, Usage.model_validate(details["usage"]), True
+                return sent_to, Usage.model_validate(used), True
             except ValidationError:
                 return None  # a failure of the user's own making
         case _:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
 
-from refold import Ctx, Transition, flow_skill, step
+from refold import Content, Ctx, Transition, flow_skill, step
 from refold.core.chat import Reply, Usage
+from refold.core.fold.journal import Entry
 from refold.cost import model_calls, parts_of, price_list, price_of, total
-from refold.testing import Played, permanent, play, reply
+from refold.testing import FakeEngine, Played, permanent, play, reply
 from tests.agent.shop import shop
 
 AT = datetime(2026, 11, 2, tzinfo=UTC)
@@ -24,6 +26,17 @@ class AsksThrice:
         """Ask."""
         for name in ("one", "two", "three"):
             await ctx.chat(name, [name], model="openai:gpt-4o")
+        return ctx.complete("done")
+
+
+@flow_skill(id="uses_a_tool")
+class UsesATool:
+    """Uses a tool."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        """Look."""
+        await ctx.tool("look")
         return ctx.complete("done")
 
 
@@ -122,6 +135,42 @@ def test_a_failed_call_may_say_which_model_it_was() -> None:
 
     assert [call.model for call in calls] == ["b:two", "b:two"]
     assert (total(calls).cached_tokens, total(calls).reasoning_tokens) == (14, 18)
+
+
+@pytest.mark.parametrize("how", ["recovered", "forked"])
+def test_an_answer_of_no_use_to_a_call_that_a_new_task_took_over_was_paid_for(how: str) -> None:
+    """
+    The new task's journal does not have the call, which was sent in the other task; the failure names the model.
+    """
+    cut = permanent("cut off", type="length").model_copy(
+        update={"details": {"model": "b:two", "usage": {"output_tokens": 100, "usd": 0.01}}}
+    )
+
+    async def entries() -> list[Entry]:
+        engine = FakeEngine([AsksThrice])
+        await engine.start("asks_thrice", Content.from_text("go"), task_id="t")
+        if how == "recovered":
+            await engine.cancel("t")
+            new = await engine.recover("t")
+        else:
+            new = await engine.fork("t", at=1, live=True)
+        await engine.reply(new.task_id, "one", cut)
+        return [entry async for entry in engine.journal(new.task_id)]
+
+    (call,) = model_calls("t2", asyncio.run(entries()))
+
+    assert (call.model, call.usd, call.failed, call.output_tokens) == ("b:two", 0.01, True, 100)
+
+
+def test_a_tool_that_fails_with_a_usage_of_its_own_is_no_model_call() -> None:
+    """
+    Its details are its author's.
+    """
+    broken = permanent("no", type="odd").model_copy(update={"details": {"model": "b:two", "usage": {"usd": 0.01}}})
+    story = play(UsesATool, "go", reply("look", broken))
+
+    assert [one.event.kind for one in story.entries][-1] == "command_failed"
+    assert [*model_calls("t", story.entries)] == []
 
 
 def test_cached_tokens_have_their_own_price() -> None:

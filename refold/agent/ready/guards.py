@@ -234,6 +234,7 @@ class _Screened(Step[Any, Any]):
             "guardrail": self._guard.name,
             "reason": blocked.reason,
             "usage": reply.usage.model_dump(mode="json"),
+            "model": reply.model,
         }
         message = str(GuardrailError(self._guard.name, blocked.reason))
         failure = Failure(kind=FailureKind.PERMANENT, type=GUARDRAIL, message=message, details=details)
