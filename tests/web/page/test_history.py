@@ -39,6 +39,10 @@ class Counted(FakeEngine):
         async for one in super().past(task_id):
             yield one
 
+    def purge(self, task_id: str) -> None:
+        """Forget a task, so that its id is free."""
+        del self._tasks[task_id]
+
 
 @pytest.fixture
 def engine() -> Counted:
@@ -82,8 +86,8 @@ async def test_who_decided_what_when_and_why(engine: Counted, ada: Browser) -> N
 
 async def test_a_journal_is_read_once(engine: Counted, ada: Browser) -> None:
     """
-    The second look reads nothing of an ended task, nor of one that is at work; and of one that waits what is new: a
-    grant that closes no gate, too.
+    The second look reads nothing of an ended task, nor of one that is at work; and of one that waits the last known
+    entry and what is new: a grant that closes no gate, too.
     """
     await engine.start("charge", Content.from_text("7"), task_id="c1")
     await order(engine, "o1")
@@ -95,11 +99,34 @@ async def test_a_journal_is_read_once(engine: Counted, ada: Browser) -> None:
     await engine.decide("g1", approved=True, approver="cleo", vouched_by="desk")
 
     assert len(rows((await ada.get("/decisions")).text)) == 2
-    assert engine.read == [("g1", 1)]
+    assert engine.read == [("g1", 0)]
     engine.read.clear()
     await engine.reply("c1", "charge", "charged")
     await ada.get("/decisions")
-    assert sorted(engine.read) == [("c1", 1), ("g1", 2)]
+    assert sorted(engine.read) == [("c1", 0), ("g1", 1)]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_a_task_whose_id_is_used_again_shows_its_own_decisions(
+    engine: Counted, ada: Browser, open_page: Open, ended: bool
+) -> None:
+    """
+    The page no longer shows decisions of the purged task, nor does its owner see those of the new task.
+    """
+    eve, wanted = await open_page(key="key-of-eve"), Content.from_data({"item": "tea", "amount_cents": 1})
+    await engine.start("order", wanted, task_id="o1", owner="eve")
+    if ended:
+        await engine.decide("o1", approved=True, approver="bob")
+    before = [len(rows((await browser.get("/decisions")).text)) for browser in (ada, eve)]
+    engine.purge("o1")
+    await engine.advance(3600)
+    await engine.start("order", wanted, task_id="o1", owner="olga")
+    await engine.decide("o1", approved=True, approver="cleo")
+
+    [row] = rows((await ada.get("/decisions")).text)
+    assert before == [ended, ended]
+    assert row.endswith("cleo approved purchase o1 order")
+    assert rows((await eve.get("/decisions")).text) == []
 
 
 async def test_one_page_looks_through_so_many_tasks(

@@ -2,13 +2,15 @@
 
 No index knows decisions, so they are read from journals: of the tasks that changed last, some hundred for one page.
 What was read stays in memory, so that the next look reads what the journal of a task that waits for people has more,
-and of any other task nothing, unless its state has changed.
+and of any other task nothing, unless its state has changed. It reads the last known entry once more, to see that the
+journal is the same: a task's id can be used again, and Temporal can reset a task.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from time import monotonic
@@ -77,16 +79,16 @@ class Known:
     Attributes:
         owner: Whose it is.
         seq: Up to which entry its journal was read.
+        at: The time of that entry.
         moved_at: When its state had changed by then.
-        over: Its journal was complete by then.
         slots: The names of the gates that it opened last, by their ids.
         made: The decisions that it took, oldest first.
     """
 
     owner: str | None = None
     seq: int = 0
+    at: datetime | None = None
     moved_at: datetime | None = None
-    over: bool = False
     slots: dict[str, str] = field(default_factory=dict)
     made: tuple[Made, ...] = ()
 
@@ -105,11 +107,11 @@ class Known:
                 decision=event,
             )
             made = (*made, new)[-OF_ONE:]
-        return replace(self, seq=entry.seq, slots=slots, made=made)
+        return replace(self, seq=entry.seq, at=entry.at, slots=slots, made=made)
 
     def is_current(self, listed: Listed) -> bool:
         """Whether the task can have taken no decision since: where none is awaited, one changes the state before."""
-        return self.over or (listed.lifecycle is not TaskState.PAUSED and listed.moved_at == self.moved_at)
+        return listed.lifecycle is not TaskState.PAUSED and listed.moved_at == self.moved_at
 
 
 class History:
@@ -158,7 +160,7 @@ class History:
                 known = await self._read(listed, known)
             except EngineError:
                 return None
-            known = replace(known, moved_at=listed.moved_at, over=listed.over)
+            known = replace(known, moved_at=listed.moved_at)
         self._known[listed.task_id] = known
         self._known.move_to_end(listed.task_id)
         while len(self._known) > KEPT:
@@ -166,10 +168,14 @@ class History:
         return known
 
     async def _read(self, listed: Listed, known: Known | None) -> Known:
-        if known is not None:
-            async for entry in self._engine.journal(listed.task_id, after=known.seq):
-                known = known.after(listed, entry)
-            return known
+        if known is not None and known.seq > 0:
+            async with aclosing(self._engine.journal(listed.task_id, after=known.seq - 1)) as entries:
+                last = await anext(entries, None)
+                if last is not None and (last.seq, last.at) == (known.seq, known.at):
+                    async for entry in entries:
+                        known = known.after(listed, entry)
+                    return known
+            # The id was used again after a purge, or Temporal reset the task: what was read is of another journal.
         known = Known()
         async for one in self._engine.past(listed.task_id):
             known = replace(known, owner=one.owner) if isinstance(one, Snapshot) else known.after(listed, one)
