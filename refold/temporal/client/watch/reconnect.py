@@ -8,8 +8,8 @@ from refold.engine import NotConnected, NoWorker
 from refold.temporal.client.errors import server_away, timed_out
 
 OUTAGE_S = 5.0
-"""How long a watch retries after the first failed call, in seconds. The SDK takes about nine seconds to fail a call, so
-a server may be down for about twice as long; a restart takes less."""
+"""How long a watch retries after the first call that the server did not answer, in seconds. The SDK takes about nine
+seconds to fail a call, so a server may be down for about twice as long; a restart takes less."""
 
 AGAIN_S = 0.2
 """The pause before a failed call is retried, in seconds."""
@@ -33,14 +33,14 @@ class Reconnect:
 
     async def failed(self, error: Exception) -> None:
         """Report a failed call: pause before the retry, or raise the error."""
-        now = asyncio.get_running_loop().time()
-        self._away_since = self._away_since or now
-        if not (self._ever_answered and _may_come_back(error, now - self._away_since)):
+        if not (self._ever_answered and self._may_come_back(error)):
             raise error
         await asyncio.sleep(AGAIN_S)
 
-
-def _may_come_back(error: Exception, away_s: float) -> bool:
-    if isinstance(error, NoWorker):
-        return True  # the task keeps waiting, so the watch does too
-    return (isinstance(error, NotConnected) or cut(error)) and away_s < OUTAGE_S
+    def _may_come_back(self, error: Exception) -> bool:
+        if isinstance(error, NoWorker):  # the server answered; the task keeps waiting, so the watch does too
+            self._away_since = None
+            return True
+        now = asyncio.get_running_loop().time()
+        self._away_since = self._away_since or now
+        return (isinstance(error, NotConnected) or cut(error)) and now - self._away_since < OUTAGE_S
