@@ -14,9 +14,9 @@ from shlex import quote
 from typing import Protocol
 from uuid import uuid4
 
-from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.common.v1 import WorkflowExecution as Execution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.lifecycle import TaskState
@@ -207,7 +207,7 @@ class Purge:
             return [], self._stays(task_id, f"it is open; `refold cancel {quote(task_id)}` ends it")
         if description.parent_id is not None and (why := await self._needed_by(description.parent_id)):
             return [], self._stays(task_id, f"it is a part of {description.parent_id!r}, which {why}")
-        parts = list(dict.fromkeys(id for id, _ in await self._listed_below(task_id + "/")))
+        parts = await self._parts(task_id)
         for part in parts:
             if await self._is_open(part):
                 return [], self._stays(task_id, f"its part {part!r} is open; `refold cancel {quote(part)}` ends it")
@@ -223,6 +223,17 @@ class Purge:
                 why = f"its value {key} was never in {self.storage.place}; set {STORAGE_ENV} as it is for the workers"
                 return [], self._stays(task_id, f"{why}. If the value is lost, {way_out}")
         return found, None
+
+    async def _parts(self, task_id: str) -> list[str]:
+        """The ids of a task's parts, of theirs, and of what recovers them, as far as the index knows them.
+
+        The fork of a part is a task of its own, though its id begins with the part's.
+        """
+        listed = await self._listed_below(task_id + "/")
+        origins = {one.id: await one.memo_value(lineage.ORIGIN_MEMO, None) for one in listed}
+        forks = [id for id, origin in origins.items() if origin is not None and origin["how"] == "forked"]
+        of_forks = tuple(f"{fork}{more}" for fork in forks for more in ("/", "."))
+        return [id for id in origins if id not in forks and not id.startswith(of_forks)]
 
     async def _needed_by(self, task_id: str) -> str:
         """Why a task needs its part; empty if it does not."""
@@ -250,30 +261,30 @@ class Purge:
         except TaskNotFound:
             runs = []  # a part that the index still lists
         # No later run names one that was reset, or that had the id before the task.
-        others = [run_id for id, run_id in await self._listed(f"= {search.quoted(task_id)}") if id == task_id]
+        others = [one.run_id for one in await self._listed(f"= {search.quoted(task_id)}") if one.id == task_id]
         runs = [*(run_id for run_id in others if run_id not in runs), *runs]
         refers = await references_of(self.client, task_id, runs)
         ended = _Ended(task_id=task_id, of=of, runs=runs, webhooks=[], refers=refers)
         # One that was set again has several runs, each with the receiver's secrets.
         listed = await self._listed_below(webhook_id(task_id, ""), f" AND WorkflowType = '{WEBHOOK}'")
-        for id in dict.fromkeys(id for id, _ in listed):
+        for id in dict.fromkeys(one.id for one in listed):
             if await self._is_open(id):
                 why = "it still delivers updates; it ends when the last one is accepted, or is removed"
                 ended.left.append(Left(what=f"webhook {id}", where=self.server, why=why))
             else:
-                ended.webhooks += [one for one in listed if one[0] == id]
+                ended.webhooks += [(id, one.run_id) for one in listed if one.id == id]
         return ended
 
-    async def _listed_below(self, prefix: str, only: str = "") -> list[tuple[str, str]]:
+    async def _listed_below(self, prefix: str, only: str = "") -> list[WorkflowExecution]:
         """The runs of workflows, by their ids, which begin with the prefix."""
         listed = await self._listed(f"STARTS_WITH {search.quoted(prefix)}{only}")
         # A server on SQLite takes `Trip` and `trip` for the same.
-        return [one for one in listed if one[0].startswith(prefix)]
+        return [one for one in listed if one.id.startswith(prefix)]
 
-    async def _listed(self, which: str) -> list[tuple[str, str]]:
-        """The runs of the workflows whose id meets a condition, such as `STARTS_WITH 'T'`: pairs of id and run id."""
+    async def _listed(self, which: str) -> list[WorkflowExecution]:
+        """The runs of the workflows whose id meets a condition, such as `STARTS_WITH 'T'`."""
         try:
-            return [(one.id, one.run_id) async for one in self.client.list_workflows(f"WorkflowId {which}")]
+            return [one async for one in self.client.list_workflows(f"WorkflowId {which}")]
         except RPCError as error:
             raise server_refused(error, "list tasks") from None
 
@@ -316,9 +327,8 @@ class Purge:
         return Purged(task_id=one.task_id, gone=not dry, deleted=deleted, left=tuple(one.left))
 
     async def _receipts(self, one: _Ended, purged: set[str], *, dry: bool) -> dict[str, int]:
-        offspring = await lineage.offspring(self.connection, one.of)
-        stay = [other for other in offspring if other.task_id not in purged]
-        for other in stay if one.of == one.task_id else ():
+        offspring = await lineage.offspring(self.connection, one.task_id)
+        for other in [other for other in offspring if other.task_id not in purged]:
             why = f"it was {other.how} from entry {other.seq}, and holds what it began with; purge it, too"
             one.left.append(Left(what=f"task {other.task_id}", where=self.server, why=why))
         if self.receipts is None:
@@ -373,7 +383,7 @@ class Purge:
 
     async def _delete(self, id: str, run_id: str) -> None:
         request = DeleteWorkflowExecutionRequest(
-            namespace=self.client.namespace, workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id)
+            namespace=self.client.namespace, workflow_execution=Execution(workflow_id=id, run_id=run_id)
         )
         try:
             await self.client.workflow_service.delete_workflow_execution(request, retry=True)

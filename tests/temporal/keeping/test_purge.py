@@ -170,6 +170,30 @@ async def test_a_task_whose_id_differs_in_upper_case_keeps_its_parts(
     assert len(store.of_task(f"{other}/1.1")) == 1
 
 
+@pytest.mark.parametrize("ended", [True, False])
+async def test_the_fork_of_a_part_stays(engine: TemporalEngine, purge: Purge, ended: bool) -> None:
+    """
+    It is a task of its own, whose id begins as those of the parts do; an open one does not keep the purge waiting.
+    """
+    task_id = await bought(engine)
+    part = f"{task_id}/1.1"
+    fork = (await engine.fork(part, at=2)).task_id
+    await settled(engine, fork)
+    if ended:
+        await engine.cancel(fork)
+    while fork not in {one.task_id for one in await engine.offspring(part)}:
+        await a_moment()  # the index lags behind
+
+    done = await purged(purge, task_id)
+
+    assert {id: one.gone for id, one in done.items()} == {task_id: True, part: True}
+    [left] = [one for one in done[part].left if one.what.startswith("task")]
+    assert (left.what, left.why.partition(",")[0]) == (f"task {fork}", "it was forked from entry 2")
+    assert (await engine.look(fork)).status is (Status.CANCELED if ended else Status.INPUT_REQUIRED)
+    if not ended:
+        await engine.cancel(fork)
+
+
 async def test_an_open_task_is_refused(engine: TemporalEngine, purge: Purge) -> None:
     """
     The task, and an ended part of an open task, stay whole; the way out is named.
