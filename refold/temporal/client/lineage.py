@@ -30,6 +30,9 @@ from refold.temporal.data.wire import Branch, EarlierPart, Segment, TaskStart
 ORIGIN_MEMO = "refold-origin"
 """The memo that says how a task goes on from another one: memos are in what the server lists."""
 
+ORIGIN_RUN_MEMO = "refold-origin-run"
+"""The memo with the id of the other task's first run, which tells that task from a later one with the same id."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
@@ -41,6 +44,7 @@ class Origin:
         seq: The other task's entry after which the new one continues.
         batch: The other task was started as a batch, and so is the new one.
         task_queue: The task queue of both.
+        first_run: The id of the other task's first run.
     """
 
     task_id: str
@@ -49,11 +53,12 @@ class Origin:
     seq: int
     batch: bool
     task_queue: str
+    first_run: str
 
     @property
     def memo(self) -> dict[str, Any]:
         """As the task's memo keeps it."""
-        return {ORIGIN_MEMO: {"how": self.how, "seq": self.seq}}
+        return {ORIGIN_MEMO: {"how": self.how, "seq": self.seq}, ORIGIN_RUN_MEMO: self.first_run}
 
 
 async def recovery(connection: Connection, task_id: str, *, by: str | None) -> tuple[TaskStart, Origin, str]:
@@ -67,7 +72,7 @@ async def recovery(connection: Connection, task_id: str, *, by: str | None) -> t
         # Compensation must end first: only then is it known which effects recovery repeats.
         raise not_over(task_id)
     await _refuse_recovered_above(connection, description)
-    new_id = await _next_id(connection, task_id)
+    new_id = await _next_id(connection, description)
     history = await JournalReader(connection, task_id).end()
     base = history.base
     parts = await _parts(connection, history)
@@ -87,7 +92,13 @@ def _origin(
         seq=seq,
         batch=is_batch(description),
         task_queue=description.task_queue,
+        first_run=_first_run(description),
     )
+
+
+def _first_run(description: WorkflowExecutionDescription) -> str:
+    """The id of a task's first run; a reset keeps it, and an id that is used again has another one."""
+    return description.raw_info.first_run_id or description.run_id
 
 
 async def _ended(connection: Connection, task_id: str) -> WorkflowExecutionDescription:
@@ -110,34 +121,43 @@ async def _ended(connection: Connection, task_id: str) -> WorkflowExecutionDescr
     return description
 
 
-async def _next_id(connection: Connection, task_id: str, asked: str | None = None) -> str:
+async def _next_id(connection: Connection, failed: WorkflowExecutionDescription, asked: str | None = None) -> str:
     """The id of the next task that recovers this one: `{task_id}.r1`, then `.r2` where the first one failed.
 
     Two recoveries at the same moment choose the same id, which the server gives to one of them. Earlier ones are found
-    by their ids, since the server's index lags behind.
+    by their ids, since the server's index lags behind. A task that recovers an earlier task of the same id, which was
+    purged, is passed over.
 
     Args:
         connection: To the server.
-        task_id: The failed task.
+        failed: The failed task.
         asked: The task that the error names; None is this one.
 
     Raises:
         InputRejected: A task that recovers this one, directly or by a chain of recoveries, is open or done.
     """
     for number in count(1):
-        id = f"{task_id}.r{number}"
+        id = f"{failed.id}.r{number}"
         try:
             found = await connection.describe(id)
         except TaskNotFound:
             return id
-        origin = await found.memo_value(ORIGIN_MEMO, None)
-        if origin is None or origin["how"] != "recovered":
+        if not await recovers(found, failed):
             continue
         lifecycle, ending = search.as_shown(found)
         if lifecycle is not TaskState.FAILED or found.status is WorkflowExecutionStatus.RUNNING:
-            raise recovered_before(asked or task_id, id, derive_status(lifecycle, ending))
-        await _next_id(connection, id, asked or task_id)
+            raise recovered_before(asked or failed.id, id, derive_status(lifecycle, ending))
+        await _next_id(connection, found, asked or failed.id)
     raise AssertionError("the loop returns or raises")
+
+
+async def recovers(task: WorkflowExecutionDescription, failed: WorkflowExecutionDescription) -> bool:
+    """Whether a task recovers this failed one, and not an earlier task of the same id, which was purged."""
+    origin = await task.memo_value(ORIGIN_MEMO, None)
+    if origin is None or origin["how"] != "recovered":
+        return False
+    first_run = _first_run(failed)
+    return bool(await task.memo_value(ORIGIN_RUN_MEMO, first_run) == first_run)
 
 
 async def _refuse_recovered_above(connection: Connection, part: WorkflowExecutionDescription) -> None:
@@ -146,7 +166,7 @@ async def _refuse_recovered_above(connection: Connection, part: WorkflowExecutio
     while above is not None and above.parent_id is not None:
         try:
             above = await connection.describe(above.parent_id)
-            await _next_id(connection, above.id)
+            await _next_id(connection, above)
         except TaskNotFound:
             above = None
 
@@ -206,7 +226,7 @@ async def _part(connection: Connection, id: str) -> EarlierPart | None:
     if search.as_shown(description)[0] is TaskState.DONE:
         result = await views.result_of(connection, description)
         return None if result is None else EarlierPart(outcome=result.outcome)
-    await _next_id(connection, id)  # raises where the part was recovered by itself
+    await _next_id(connection, description)  # raises where the part was recovered by itself
     journal = await JournalReader(connection, id).end()
     return EarlierPart(journal=journal, in_turn=True, parts=await _parts(connection, journal))
 

@@ -248,12 +248,11 @@ class Purge:
         return ""
 
     async def _recovers(self, description: WorkflowExecutionDescription) -> str:
-        origin = await description.memo_value(lineage.ORIGIN_MEMO, None)
-        failed = description.id.rpartition(".r")[0]
         try:
-            return (await self.connection.describe(failed)).id if origin and origin["how"] == "recovered" else ""
+            failed = await self.connection.describe(description.id.rpartition(".r")[0])
         except TaskNotFound:
             return ""
+        return failed.id if await lineage.recovers(description, failed) else ""
 
     async def _collected(self, task_id: str, of: str) -> _Ended:
         try:

@@ -16,7 +16,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold import Content, Status
+from refold import Content, InputRejected, Status
 from refold.cli.text.output import Output
 from refold.cli.verb import Call
 from refold.cli.verbs import records
@@ -135,7 +135,7 @@ async def reset(engine: TemporalEngine, task_id: str) -> None:
         )
     )
     await client.get_workflow_handle(task_id).terminate()
-    query = f"WorkflowId = '{task_id}' AND ExecutionStatus = 'Terminated'"
+    query = f"WorkflowId = '{task_id}' AND ExecutionStatus != 'Running'"
     while (await client.count_workflows(query)).count < 2:  # visibility lags a little
         await a_moment()
 
@@ -249,6 +249,37 @@ async def test_a_task_that_recovers_another_is_purged_with_that_one(engine: Temp
     assert all(one.gone for one in (await purged(purge, recovered, task_id)).values())
     assert await gone(engine, task_id)
     assert await gone(engine, recovered)
+
+
+async def test_a_task_whose_id_is_used_again_can_be_recovered(engine: TemporalEngine, purge: Purge) -> None:
+    """
+    What recovered the earlier task of that id is no recovery of the new one, and can be purged without it. A reset
+    makes no new task.
+    """
+    task_id = new("buys")
+    recovered = [await canceled_and_recovered(engine, task_id)]
+    await purged(purge, task_id)
+    await gone(engine, task_id)
+    recovered.append(await canceled_and_recovered(engine, task_id))
+
+    assert recovered == [f"{task_id}.r1", f"{task_id}.r2"]
+    with pytest.raises(InputRejected, match=f"'{task_id}.r2'"):
+        await engine.recover(task_id)
+    await reset(engine, task_id)
+    with pytest.raises(InputRejected, match=f"'{task_id}.r2'"):
+        await engine.recover(task_id)
+    for one in recovered:
+        await engine.cancel(one)
+        await views.closed(engine.connection, one)
+    assert [one.gone for id in recovered for one in (await purged(purge, id)).values()] == [True, False]
+
+
+async def canceled_and_recovered(engine: TemporalEngine, task_id: str) -> str:
+    """The task that recovers a new task of this id."""
+    await engine.start("buys", Content.from_data({"shop": "Ada", "cents": 5}), task_id=task_id)
+    await settled(engine, task_id)
+    await engine.cancel(task_id)
+    return (await engine.recover(task_id)).task_id
 
 
 async def test_a_value_of_two_tasks_stays_until_both_are_gone(
