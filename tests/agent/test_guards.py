@@ -167,17 +167,20 @@ async def test_a_guard_by_the_sentence() -> None:
 
 async def test_a_guard_with_nothing_to_say_instead() -> None:
     """
-    Fails the call in the worker, so that nothing is recorded; the task ends as it does in a test without a worker.
+    Fails the call in the worker, so that nothing but its usage and model is recorded; the task ends as it does in a test
+    without a worker.
     """
     agent = shop(middleware=[Guardrail(no_cards, name="cards")])
     with pytest.raises(CommandError) as raised:
-        await shown(agent, CARD, Reply(text=CARD))
+        await shown(agent, CARD, Reply(text=CARD, model="openai:gpt-4o"))
     failure = raised.value.failure
     failed = play(agent, "go", reply("model", failure))
     unworked = play(agent, "go", reply("model", CARD))
 
     assert (failure.kind, failure.message) == (FailureKind.PERMANENT, "guardrail 'cards' blocked: a card's number")
     assert "4111" not in failure.model_dump_json()
+    assert isinstance(failure.details, dict)
+    assert failure.details["model"] == "openai:gpt-4o"
     assert failed.reason == unworked.reason == "guardrail 'cards' blocked: a card's number"
 
 
