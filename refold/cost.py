@@ -42,7 +42,7 @@ NO_USAGE = "no_usage"
 NO_PRICE = "no_price"
 """The type of the failure of a model call that has a limit in US dollars, and whose model has no known price."""
 
-Priced = Literal["recorded", "listed", "free", "unknown"]
+Priced = Literal["recorded", "listed", "free", "unknown", "unmeasured"]
 """Where a price is from: the worker recorded it, the installed price list has it, the model is the scripted one."""
 
 
@@ -96,7 +96,8 @@ class Cost(Value):
         reasoning_tokens: Of all calls.
         usd: The estimated sum, in US dollars, of the calls whose price is known; None if there are none.
         unpriced_calls: How many calls have no known price, and are not in the sum.
-        unpriced_models: Their models; an empty text stands for a model that nobody recorded.
+        unpriced_models: The models without a known price; an empty text stands for a model that nobody recorded.
+        unmeasured_calls: How many of those calls have no price since the provider gave no count of tokens.
         listed_calls: How many calls were priced just now, for want of a recorded price.
         prices: The price list that those calls were priced by: `genai-prices 0.2.3`; empty without such calls.
     """
@@ -109,6 +110,7 @@ class Cost(Value):
     usd: float | None = None
     unpriced_calls: int = lean(0)
     unpriced_models: tuple[str, ...] = lean(())
+    unmeasured_calls: int = lean(0)
     listed_calls: int = lean(0)
     prices: str = lean("")
 
@@ -127,14 +129,15 @@ def price_of(model: str, usage: Usage, at: datetime) -> tuple[float | None, Pric
         at: The time of the call: prices change.
 
     Returns:
-        None, "unknown" for a model without a known price, and for a call whose provider gave no count of tokens.
+        None, "unknown" for a model without a known price; None, "unmeasured" for a call whose provider gave no count of
+        tokens.
     """
     if usage.usd is not None:
         return usage.usd, "recorded"
     if model.startswith("scripted:"):
         return 0.0, "free"
     if usage.unmeasured:
-        return None, "unknown"
+        return None, "unmeasured"
     listed = _listed(model, usage, at)
     return listed, "unknown" if listed is None else "listed"
 
@@ -266,7 +269,7 @@ def total(calls: Iterable[ModelCall]) -> Cost:
     calls = list(calls)
     known = [one.usd for one in calls if one.usd is not None]
     listed = sum(one.priced == "listed" for one in calls)
-    unpriced = [one.model for one in calls if one.usd is None]
+    unpriced = [one for one in calls if one.usd is None]
     return Cost(
         calls=len(calls),
         input_tokens=sum(one.input_tokens for one in calls),
@@ -275,7 +278,8 @@ def total(calls: Iterable[ModelCall]) -> Cost:
         reasoning_tokens=sum(one.reasoning_tokens for one in calls),
         usd=math.fsum(known) if known or not calls else None,
         unpriced_calls=len(unpriced),
-        unpriced_models=tuple(sorted(set(unpriced))),
+        unpriced_models=tuple(sorted({one.model for one in unpriced if one.priced == "unknown"})),
+        unmeasured_calls=sum(one.priced == "unmeasured" for one in unpriced),
         listed_calls=listed,
         prices=price_list() if listed else "",
     )

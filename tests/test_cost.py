@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from refold import Content, Ctx, Transition, flow_skill, step
+from refold.cli.text.costs import remarks
 from refold.core.chat import Reply, Usage
 from refold.core.fold.journal import Entry
 from refold.cost import model_calls, parts_of, price_list, price_of, total
@@ -85,9 +86,19 @@ def test_an_unknown_price_is_no_price() -> None:
 
 def test_tokens_that_nobody_counted_have_no_price() -> None:
     """
-    Not that of no tokens, also where the price list has the model.
+    Not that of no tokens, also where the price list has the model; and no price that a setting gives would help.
     """
-    assert price_of("openai:gpt-4o", Usage(unmeasured=1), AT) == (None, "unknown")
+    uncounted = Reply(text="ok", model="openai:gpt-4o", usage=Usage(unmeasured=1))
+    odd = answered("vllm:our-own", 1_000, 100)
+    cost = total(model_calls("t", journal_of(uncounted, odd, uncounted).entries))
+
+    assert price_of("openai:gpt-4o", Usage(unmeasured=1), AT) == (None, "unmeasured")
+    assert (cost.unpriced_calls, cost.unmeasured_calls, cost.unpriced_models) == (3, 2, ("vllm:our-own",))
+    assert [*remarks(cost)][1:] == [
+        "1 call not in the sum, for no price is known: vllm:our-own; the setting usd_per_million_tokens gives "
+        + "later calls a price",
+        "2 calls not in the sum, for the provider gave no count of tokens",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ class NoUsage(SkillError):
     def __init__(self, model: str) -> None:
         self.model = model
         super().__init__(
-            f"the budget cannot be kept: the provider of model {model!r} gives no count of tokens; have its server "
-            "send `usage`, or give the budget in model_calls, and recover the task"
+            f"the budget cannot be kept: the provider of model {model!r} gave no count of tokens; give the budget "
+            "in model_calls and recover the task, or have the server send `usage` for later tasks"
         )
 
 

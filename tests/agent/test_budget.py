@@ -140,7 +140,7 @@ def test_a_budget_needs_a_count_of_tokens(budget: Budget, fails: bool) -> None:
     uncounted = Reply(text="Hello.", usage=Usage(unmeasured=1), model="openai:own")
     story = play(shop(middleware=[budget]), "go", answers={"model": uncounted}, tools=TOOLS)
 
-    assert ("the provider of model 'openai:own' gives no count of tokens" in story.reason) is fails
+    assert ("the provider of model 'openai:own' gave no count of tokens" in story.reason) is fails
 
 
 def spent(limit: float, used: float, what: str = "usd") -> Failure:

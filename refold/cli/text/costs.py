@@ -19,12 +19,14 @@ def remarks(cost: Cost) -> Iterator[str]:
     yield "an estimate: each call at the price of its day, as its worker recorded it; invoices may differ" + (
         f". {counted(cost.listed_calls, 'call')} without a recorded price: by {cost.prices}" if cost.prices else ""
     )
-    if cost.unpriced_calls:
+    if unknown := cost.unpriced_calls - cost.unmeasured_calls:
         models = ", ".join(clean(one) or "a model that is not recorded" for one in cost.unpriced_models)
         yield (
-            f"{counted(cost.unpriced_calls, 'call')} not in the sum, for no price is known: {models}; the setting "
+            f"{counted(unknown, 'call')} not in the sum, for no price is known: {models}; the setting "
             "usd_per_million_tokens gives later calls a price"
         )
+    if cost.unmeasured_calls:
+        yield f"{counted(cost.unmeasured_calls, 'call')} not in the sum, for the provider gave no count of tokens"
 
 
 def calls_table(calls: Sequence[ModelCall]) -> Iterator[str]:
