@@ -94,11 +94,9 @@ def test_tokens_that_nobody_counted_have_no_price() -> None:
 
     assert price_of("openai:gpt-4o", Usage(unmeasured=1), AT) == (None, "unmeasured")
     assert (cost.unpriced_calls, cost.unmeasured_calls, cost.unpriced_models) == (3, 2, ("vllm:our-own",))
-    assert [*remarks(cost)][1:] == [
-        "1 call not in the sum, for no price is known: vllm:our-own; the setting usd_per_million_tokens gives "
-        + "later calls a price",
-        "2 calls not in the sum, for the provider gave no count of tokens",
-    ]
+    _, unknown, unmeasured = remarks(cost)
+    assert unknown.startswith("1 call not in the sum, for no price is known: vllm:our-own; the setting")
+    assert unmeasured == "2 calls not in the sum, for the provider gave no count of tokens"
 
 
 @pytest.mark.parametrize(
