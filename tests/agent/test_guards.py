@@ -167,8 +167,8 @@ async def test_a_guard_by_the_sentence() -> None:
 
 async def test_a_guard_with_nothing_to_say_instead() -> None:
     """
-    Fails the call in the worker, so that nothing but its usage and model is recorded; the task ends as it does in a
-    test without a worker.
+    Fails the call in the worker, so that only its usage and model are recorded; the task ends as it does in a test
+    without a worker.
     """
     agent = shop(middleware=[Guardrail(no_cards, name="cards")])
     with pytest.raises(CommandError) as raised:
