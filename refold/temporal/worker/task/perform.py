@@ -245,10 +245,14 @@ def _local(
     )
 
 
+CANCELED_AT_ONCE = "refold.part_canceled_at_once"
+
+
 class LeftOpen(asyncio.Future[Any]):
     """A part that an earlier run started. It never ends by itself, since the part sends its outcome as a signal.
 
-    Whoever cancels it cancels the part, also at once: the run's first event may do so.
+    Whoever cancels it cancels the part, also at once: the run's first event may do so. Earlier releases left the part
+    as it was then; a patch marker in history says that this one does not.
 
     Called from workflow code only.
 
@@ -257,15 +261,26 @@ class LeftOpen(asyncio.Future[Any]):
     """
 
     def __init__(self, part: str) -> None:
-        super().__init__(loop=asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        super().__init__(loop=loop)
         self._part = part
+        self._begun = self._dropped = False
         self._canceling: asyncio.Future[None] | None = None
+        loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._begun = True
+        if self._dropped:
+            super().cancel()
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel the part; it is canceled itself once the server has the request."""
-        if self._canceling is not None or self.done():
+        if self._canceling is not None or self._dropped or self.done():
             return False
-        self._canceling = asyncio.ensure_future(self._end(msg))
+        if self._begun or workflow.patched(CANCELED_AT_ONCE):
+            self._canceling = asyncio.ensure_future(self._end(msg))
+        else:
+            self._dropped = True
         return True
 
     async def _end(self, msg: Any | None) -> None:
