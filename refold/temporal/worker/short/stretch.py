@@ -40,6 +40,9 @@ MOST = 100
 """How many effects a stretch begins. The workflow task sends all outcomes together, each below 32 KiB in history, and
 Temporal terminates a workflow that sends more than 4 MB."""
 
+OVER_PATCH = "refold.over_begins"
+"""Marks a run in which an effect that went over got its regular activity where no other effect would have begun."""
+
 COMMIT = timedelta(milliseconds=1)
 END_PATIENCE = timedelta(seconds=60)
 LEDGER_PATIENCE = timedelta(seconds=8)

@@ -40,7 +40,7 @@ from refold.temporal.recorded.here import announce
 from refold.temporal.traced import tell_entry
 from refold.temporal.worker.activation.batches import more_comes
 from refold.temporal.worker.profile import Profile
-from refold.temporal.worker.short.stretch import Stretches
+from refold.temporal.worker.short.stretch import OVER_PATCH, Stretches
 from refold.temporal.worker.short.ways import Ways, may
 from refold.temporal.worker.task.absences import Absences, InputAbsent
 from refold.temporal.worker.task.beginning import beginning, unstarted
@@ -338,13 +338,23 @@ class SkillWorkflow(TaskHandlers):
             if not found.recorded:
                 self._short.close()
             if found.event is None or found.at is None:
-                self._short.over.add(want.invocation_id)
-                self._reconcile()
+                self._go_over(key, want)
                 return
             self._short.took(found.at)
             self._feed(found.event, at=found.at)
         except Exception as error:  # noqa: BLE001 - as in `_settled`
             self._stop_with(error)
+
+    def _go_over(self, key: str, want: Perform) -> None:
+        """Begin the regular activity of an effect that its stretch has begun and that has not ended.
+
+        Also where no other effect would begin, for want of room or since the run is to end: without that activity the
+        worker cancels the effect. A run of an earlier release has no marker, and lost such effects.
+        """
+        self._short.over.add(want.invocation_id)
+        self._reconcile()
+        if key not in self._going and workflow.patched(OVER_PATCH):
+            self._begin(key, want)
 
     def _settled(self, key: str, done: asyncio.Future[Any]) -> None:
         try:

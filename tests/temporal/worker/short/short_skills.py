@@ -76,6 +76,8 @@ class ShortErrand:
                         said.append(str(await ctx.tool(count, what=rest)))
                     case "hold":
                         said.append(await ctx.tool(hold, gate=rest))
+                    case "holds":
+                        said += await ctx.gather(*[ctx.tool(hold, gate=gate) for gate in rest.split()])
                     case "moody":
                         said.append(await ctx.tool(moody, how=rest))
                     case "large":

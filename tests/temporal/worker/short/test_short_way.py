@@ -39,6 +39,7 @@ from refold.temporal.data.storage import Folder
 from refold.temporal.data.wire import TaskStart
 from refold.temporal.encryption import Encryption
 from refold.temporal.worker.activation import batches
+from refold.temporal.worker.task import room
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import settled
 from tests.temporal.worker.short import short_skills
@@ -367,6 +368,47 @@ async def test_a_long_effect_goes_over(site: Site, hasty: None) -> None:
     assert (said(done), calls["gate"], calls["gate canceled"]) == ("1 open 1", 1, 0)
     scheduled = (one.activity_task_scheduled_event_attributes for one in await site.events(task_id))
     assert [one.activity_type.name for one in scheduled].count("tool.hold") == 1  # others go over on a busy machine
+
+
+async def test_what_went_over_is_awaited_by_a_run_that_ends(site: Site, hasty: None) -> None:
+    """
+    An effect that has begun, where the task is to go on in a new run, gets its regular activity in the old one.
+    """
+    task_id, queue = f"short-{uuid4().hex[:8]}", site.engine.connection.task_queue
+    first = UserMessage(content=Content.from_text("hold gate\ncount after"))
+    # Fewer events than there are once the timer has fired with which the stretch begins.
+    start = TaskStart(message=first, events_per_run=5)
+    async with site.worker():
+        handle = await site.client.start_workflow("short_errand", start, id=task_id, task_queue=queue)
+        await site.until_began("gate")
+        view = await site.engine.look(task_id)
+        gates["gate"].set()
+        done = await settled(site.engine, task_id)
+
+    assert [call.command for call in view.pending] == ["tool hold"]
+    assert (said(done), calls["gate"], calls["gate canceled"]) == ("open 1", 1, 0)
+    history = await site.client.get_workflow_handle(task_id, run_id=handle.first_execution_run_id).fetch_history()
+    await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
+
+
+async def test_what_went_over_waits_for_no_room(site: Site, hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    It runs, so its regular activity begins also beside as many effects as a task has under way at most.
+    """
+    monkeypatch.setattr(room, "MOST_AT_ONCE", 1)
+    async with site.worker():
+        task_id = await site.start("holds one two three")
+        await site.until_began("three")
+        await site.engine.look(task_id)
+        described = (await site.client.get_workflow_handle(task_id).describe()).raw_description
+        for gate in ("one", "two", "three"):
+            gates[gate].set()
+        done = await settled(site.engine, task_id)
+
+    assert [one.activity_type.name for one in described.pending_activities] == ["tool.hold"] * 3
+    assert (said(done), calls) == ("open open open", Counter(one=1, two=1, three=1))
+    history = await site.client.get_workflow_handle(task_id).fetch_history()
+    await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
 
 
 async def test_a_cancellation_waits_for_a_second_at_most(site: Site, hasty: None) -> None:
