@@ -84,7 +84,7 @@ class _Running:
         over: Done once the effect needs an answer from the task, which can only answer after its workflow task.
         watch: Cancels the effect if the task does not want it any more, while no activity waits for it that Temporal
             would cancel; None while its first activity waits.
-        why: Why it is canceled, if it is.
+        why: Why it was canceled last, if it was.
         awaited_by: How many activities wait for it.
     """
 
@@ -190,8 +190,13 @@ class Local:
             with _awaiting(running):
                 await asyncio.wait([running.work])
         except asyncio.CancelledError:
-            await _stop(running, why_stopped())
+            if (why := why_stopped()) is Stopped.TIMED_OUT:
+                _time_out(running)
+            else:
+                await _stop(running, why)
             raise
+        if running.work.cancelled() and running.why is Stopped.TIMED_OUT:  # for the attempt before this one
+            return await self._gone_over(of, ledger, command, perform)
         return running.work.result()[1]
 
     async def _whole(
@@ -285,8 +290,18 @@ async def _while_wanted(running: _Running) -> None:
 async def _stop(running: _Running, why: Stopped) -> None:
     running.why = why
     running.work.cancel()
-    if why is not Stopped.TIMED_OUT:  # then one with a receipt runs on, and the next attempt takes it over
-        await asyncio.wait([running.work])
+    await asyncio.wait([running.work])
+
+
+def _time_out(running: _Running) -> None:
+    """Cancel an effect whose attempt the server has given up, unless another attempt waits for it here.
+
+    One with a receipt runs on, and the next attempt takes it over. A second cancellation would stop it all the same, so
+    there is none.
+    """
+    if not running.awaited_by and running.why is not Stopped.TIMED_OUT:
+        running.why = Stopped.TIMED_OUT
+        running.work.cancel()
 
 
 def _unwanted() -> bool:
