@@ -71,7 +71,7 @@ class Activated:
             defn=_Definition.must_from_class(self.kind),
             info=self._info(part_of),
             randomness_seed=1,
-            extern_functions={},
+            extern_functions={"__temporal_assert_local_activity_valid": lambda name: None},
             disable_eager_activity_execution=True,
             worker_level_failure_exception_types=[],
             patch_activation_callback=None,

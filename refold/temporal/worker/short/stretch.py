@@ -43,6 +43,9 @@ Temporal terminates a workflow that sends more than 4 MB."""
 OVER_PATCH = "refold.over_begins"
 """Marks a run in which an effect that went over got its regular activity where no other effect would have begun."""
 
+HELD_PATCH = "refold.held_too"
+"""Marks a run that holds a seal, or what came of a signal to another task, until its stretch has ended."""
+
 COMMIT = timedelta(milliseconds=1)
 END_PATIENCE = timedelta(seconds=60)
 LEDGER_PATIENCE = timedelta(seconds=8)
@@ -105,6 +108,10 @@ class Stretches:
         """Whether the stretch begins effects."""
         return self._state is _State.OPEN
 
+    @property
+    def _performs(self) -> bool:
+        return self._state in (_State.OPEN, _State.CLOSED)
+
     def ask(self) -> None:
         """Begin a stretch once the workflow task has ended."""
         if self._state is _State.NONE:
@@ -117,6 +124,16 @@ class Stretches:
             take()
         else:
             self._held.append(take)
+
+    def outside_too(self, take: Callable[[], object]) -> None:
+        """As `outside`, for what brings no event, so that it need not wait where a stretch is only asked for.
+
+        Earlier releases took such things at once. A run of theirs, which has no marker, still does.
+        """
+        if self._performs and workflow.patched(HELD_PATCH):
+            self._held.append(take)
+        else:
+            take()
 
     async def until_over(self) -> bool:
         """Wait until the stretch is over, and earlier events were taken. Returns False if there is no stretch."""
@@ -193,7 +210,7 @@ class Stretches:
         self._end_if_over()
 
     def _end_if_over(self) -> None:
-        if self._order or self._end_comes or self._state not in (_State.OPEN, _State.CLOSED):
+        if self._order or self._end_comes or not self._performs:
             return
         if self._held:
             self._state = _State.ASKED

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import TypeAlias
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -18,6 +19,8 @@ from refold.engine.refusals import NOT_NEEDED
 from refold.temporal.data.wire import PartEnded, TaskStart
 from refold.temporal.worker.task.signals import signal
 
+Held: TypeAlias = Callable[[Callable[[], object]], None]
+
 
 class Reports:
     """What this task reports to the task that it is a part of; a task that is no part reports nothing.
@@ -28,6 +31,7 @@ class Reports:
         start: What this run began with.
         base: The task as this run began.
         reconcile: Called once a report was delivered.
+        held: Calls a function, now or once the task takes events from outside.
 
     Attributes:
         reports_end: Whether the outcome is sent as a signal: the other task goes on in a new run, to which the server
@@ -35,10 +39,10 @@ class Reports:
         ends_last: Whether the outcome is sent after the other reports. Earlier releases sent it beside them.
     """
 
-    def __init__(self, start: TaskStart, base: Snapshot, reconcile: Callable[[], None]) -> None:
+    def __init__(self, start: TaskStart, base: Snapshot, reconcile: Callable[[], None], held: Held) -> None:
         self.reports_end = start.reports_end
         self.ends_last = start.ends_last
-        self._reconcile = reconcile
+        self._reconcile, self._held = reconcile, held
         self._is_part = start.parent is not None
         self._reported = ((), ()) if start.snapshot is None else _for_people(base)
         self._unfit: dict[str, str] = {}  # answers of the other task, since the last report
@@ -75,10 +79,13 @@ class Reports:
         self._under_way.add_done_callback(self._delivered)
 
     def _delivered(self, report: asyncio.Future[None]) -> None:
-        self._under_way = None
         if not report.cancelled():
             report.exception()  # a task that is gone needs to know nothing
-            self._reconcile()
+            self._held(self._next)
+
+    def _next(self) -> None:
+        self._under_way = None
+        self._reconcile()
 
     async def report_end(self, ended: PartEnded) -> None:
         """Report the outcome."""
@@ -97,12 +104,13 @@ class ReportingParts:
     Args:
         left: The parts that an earlier run asked.
         reconcile: Called once a part knows.
+        held: See `Reports`.
     """
 
-    def __init__(self, left: Iterable[str], reconcile: Callable[[], None]) -> None:
+    def __init__(self, left: Iterable[str], reconcile: Callable[[], None], held: Held) -> None:
         self._know = dict.fromkeys(left, True)
         self._started: set[str] = set()  # in this run
-        self._reconcile = reconcile
+        self._reconcile, self._held = reconcile, held
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._know)
@@ -134,9 +142,12 @@ class ReportingParts:
             await signal(id, "report_end", True)
 
     def _asked(self, id: str, asking: asyncio.Future[None]) -> None:
-        if asking.cancelled():
-            return
-        if asking.exception() is None:
+        if not asking.cancelled():
+            knows = asking.exception() is None
+            self._held(lambda: self._note(id, knows=knows))
+
+    def _note(self, id: str, *, knows: bool) -> None:
+        if knows:
             self._know[id] = True
             self._reconcile()
         else:

@@ -94,11 +94,11 @@ class SkillWorkflow(TaskHandlers):
         self._wants: Known = {}
         self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
         self._open: dict[str, tuple[Want, asyncio.Future[Any]]] = {}  # not wanted any more, and has not ended
-        self._reporting = ReportingParts(start.left, self._reconcile)
-        self._reports = Reports(start, self._base, self._reconcile)
+        self._short = Stretches(Ways(self.skill).takes, self._reconcile, self._settled_local, self._stop_with)
+        self._reporting = ReportingParts(start.left, self._reconcile, self._short.outside_too)
+        self._reports = Reports(start, self._base, self._reconcile, self._short.outside_too)
         self._cancellation = start.cancellation or CancelRequested()
         self._display = Display(self._base, later=start.later)
-        self._short = Stretches(Ways(self.skill).takes, self._reconcile, self._settled_local, self._stop_with)
         self._room = Room(lambda: self._short.outside(self._reconcile))
         self._acting = False
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -414,6 +414,9 @@ class SkillWorkflow(TaskHandlers):
             yield "its report to the task that it is a part of"
 
     def _seal(self) -> None:
+        self._short.outside_too(self._take_seal)
+
+    def _take_seal(self) -> None:
         self._sealing = True
         if more_comes():  # look again after the last batch, which may bring no entry
             last_batch = asyncio.ensure_future(workflow.wait_condition(lambda: not more_comes()))

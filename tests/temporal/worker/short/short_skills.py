@@ -61,6 +61,15 @@ async def glance(what: str) -> str:
 TOOLS: list[Any] = [count, hold, moody, large, glance]
 
 
+@flow_skill(id="quick")
+class Quick:
+    """Answers at once."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(content.text)
+
+
 @flow_skill(id="short_errand", durability="ledger")
 class ShortErrand:
     """Does what the lines of its message say, one after the other, and answers with what came of it."""
@@ -78,6 +87,9 @@ class ShortErrand:
                         said.append(await ctx.tool(hold, gate=rest))
                     case "holds":
                         said += await ctx.gather(*[ctx.tool(hold, gate=gate) for gate in rest.split()])
+                    case "beside":
+                        part, text = ctx.skill("part", Quick, Content.from_text(rest)), ctx.tool(hold, gate=rest)
+                        said += [one if isinstance(one, str) else one.text for one in await ctx.gather(part, text)]
                     case "moody":
                         said.append(await ctx.tool(moody, how=rest))
                     case "large":
@@ -112,5 +124,6 @@ class PlainErrand(ShortErrand):
     """The same, where the worker says which way."""
 
 
+QuickWorkflow = workflow_for(Quick)
 ShortErrandWorkflow = workflow_for(ShortErrand)
 PlainErrandWorkflow = workflow_for(PlainErrand)

@@ -38,6 +38,7 @@ from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.data.wire import TaskStart
 from refold.temporal.encryption import Encryption
+from refold.temporal.upgrade.sealing import seal
 from refold.temporal.worker.activation import batches
 from refold.temporal.worker.task import room
 from tests.temporal.conftest import PATIENT
@@ -582,6 +583,33 @@ async def test_an_update_that_was_held_is_not_left_behind(site: Site) -> None:
         done = await settled(site.engine, task_id)
 
     assert said(done) == "open before early"
+
+
+async def test_a_seal_during_a_stretch_is_replayed(site: Site) -> None:
+    """
+    It is taken after the stretch, like all that comes meanwhile: a part that the stretch has begun is begun by a
+    replay, too, which is given the seal at the stretch's beginning.
+    """
+    task_id, queue = f"short-{uuid4().hex[:8]}", site.engine.connection.task_queue
+    start = TaskStart(message=UserMessage(content=Content.from_text("count a\nbeside gate\ncount after")))
+    # Half of that time after the effect began, the task hears of what has come.
+    soon = timedelta(seconds=2)
+    async with site.worker():
+        handle = await site.client.start_workflow(
+            "short_errand", start, id=task_id, task_queue=queue, task_timeout=soon
+        )
+        await site.until_began("gate")
+        sealing = asyncio.create_task(seal(site.engine.connection, task_id))
+        while not (await site.kinds(task_id))["WORKFLOW_EXECUTION_UPDATE_ACCEPTED"]:
+            await a_moment()
+        gates["gate"].set()
+        waits = await sealing
+        done = await settled(site.engine, task_id)
+
+    assert (waits, said(done)) == (("skill quick", "tool hold"), "1 gate open 1")
+    history = await site.client.get_workflow_handle(task_id, run_id=handle.first_execution_run_id).fetch_history()
+    assert history.events[-1].HasField("workflow_execution_continued_as_new_event_attributes")
+    await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
 
 
 async def test_the_time_of_each_entry_is_in_history(site: Site) -> None:

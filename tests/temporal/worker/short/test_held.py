@@ -1,0 +1,79 @@
+"""What comes to a part while a stretch performs its effects, in orders that a server takes rarely."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob
+from temporalio.bridge.proto.workflow_commands import ScheduleLocalActivity
+
+from refold import Content
+from refold.core.events import UserMessage
+from refold.effects.short.stretch import RUNS, STRETCH, Record
+from refold.temporal.data.wire import LEDGER_ACTIVITY, TaskStart
+from tests.temporal.worker.activated import BEGAN, CONVERTER, Activated, delivered, fired, signaled
+from tests.temporal.worker.short.short_skills import ShortErrandWorkflow
+
+
+class Part:
+    """A part that was answered: it reports that it waits for nobody, and has begun a stretch meanwhile.
+
+    Attributes:
+        stretch: The local activity that performs the stretch.
+        run: The run, for that activity.
+        looked: The outcome of the stretch's only effect. Then the part asks again.
+    """
+
+    def __init__(self) -> None:
+        self._part = Activated(ShortErrandWorkflow, "whole/1.1", part_of="whole")
+        start = TaskStart(message=UserMessage(content=Content.from_text("ask one\nglance a\nask two")), parent="whole")
+        self._length = 0
+        self.act(self._part.initialized(start.model_dump(mode="json")))
+        self.act(delivered(1))
+        self.act(signaled("message", "green"))
+        self.act(ended(self.asked(LEDGER_ACTIVITY), "the ledger"))
+        self.act(fired(1))
+        self.stretch = self.asked(STRETCH)
+        self.run = RUNS[CONVERTER.payload_converter.from_payload(self.stretch.arguments[0])]
+        [asked] = self.run.take(None).asked
+        self.looked: Record = [asked.label, BEGAN.timestamp() * 1_000, "a"]
+
+    def act(self, *jobs: WorkflowActivationJob) -> list[str]:
+        """The kinds of the commands that a workflow task with these jobs brings."""
+        self._length += 3
+        completion = self._part.activated(self._length, *jobs)
+        assert not completion.HasField("failed"), completion.failed.failure.message
+        self._commands = completion.successful.commands
+        return [str(command.WhichOneof("variant")) for command in self._commands]
+
+    def asked(self, kind: str) -> ScheduleLocalActivity:
+        """The local activity of this type that the last workflow task asked for."""
+        asked = [one.schedule_local_activity for one in self._commands]
+        return next(one for one in asked if one.activity_type == kind)
+
+
+def ended(asked: ScheduleLocalActivity, result: Any) -> WorkflowActivationJob:
+    job = WorkflowActivationJob()
+    job.resolve_activity.seq, job.resolve_activity.is_local = asked.seq, True
+    job.resolve_activity.result.completed.result.CopyFrom(CONVERTER.payload_converter.to_payload(result))
+    return job
+
+
+@pytest.mark.parametrize("first", ["outcome", "delivery"])
+async def test_the_next_report_waits_for_the_end_of_the_stretch(first: str) -> None:
+    """
+    The last report is delivered before the outcome that makes the part ask, or after it: both times the question is
+    reported once the stretch has ended.
+    """
+    part = Part()
+
+    if first == "outcome":
+        part.run.take(part.looked)
+    during = part.act(delivered(2))
+    if first == "delivery":
+        part.run.take(part.looked)
+    at_end = part.act(ended(part.stretch, [part.looked]))
+    after = part.act(fired(2))
+
+    assert (during, at_end[-1], after) == (["set_patch_marker"], "start_timer", ["signal_external_workflow_execution"])
