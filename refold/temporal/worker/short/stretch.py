@@ -9,11 +9,11 @@ events in the same order. So:
 2. With the timer a *stretch* begins. What comes from outside is held until it has ended. Local outcomes are taken in
    the order in which the effects were asked for, at the times that the ledger recorded; and what the task asks for
    then is performed at once.
-3. The stretch closes after `STRETCH`, by those recorded times, or after `MOST` effects; or with the first outcome that
-   is no recorded result: a failure, or an effect that goes over to a regular activity. Then nothing more is begun, what
-   is out is awaited, what was held is taken, and the next stretch begins as the first one did. Before something that
-   was held is taken, such a timer ends the workflow task: within one that local activities have lengthened, a replay
-   may see another time.
+3. The stretch closes after `STRETCH`, by those recorded times, after `MOST` effects or `MOST_BYTES` of results; or with
+   the first outcome that is no recorded result: a failure, or an effect that goes over to a regular activity. Then
+   nothing more is begun, what is out is awaited, what was held is taken, and the next stretch begins as the first one
+   did. Before something that was held is taken, such a timer ends the workflow task: within one that local activities
+   have lengthened, a replay may see another time.
 
 What is begun is therefore always known from history and records, and never from what happened to come first.
 """
@@ -37,8 +37,14 @@ STRETCH = timedelta(seconds=2)
 """For how long a stretch begins effects. Until it has ended, nobody reaches the task."""
 
 MOST = 100
-"""How many effects a stretch begins. The workflow task sends all outcomes together, each below 32 KiB in history, and
-Temporal terminates a workflow that sends more than 4 MB."""
+"""How many effects a stretch begins. The workflow task sends all outcomes together, each below 32 KiB in history where
+there is storage, and Temporal terminates a workflow that sends more than 4 MB."""
+
+MOST_BYTES = 2 * 1024 * 1024
+"""After results of this size, together, a stretch begins no more effects: without storage, one more may bring 2 MB."""
+
+BYTES_PATCH = "refold.stretch_bytes"
+"""Marks a run in which a stretch was closed by `MOST_BYTES`."""
 
 OVER_PATCH = "refold.over_begins"
 """Marks a run in which an effect that went over got its regular activity where no other effect would have begun."""
@@ -84,7 +90,7 @@ class Stretches:
         self._off = False
         self._state = _State.NONE
         self._order: list[str] = []
-        self._begun = 0
+        self._begun = self._bytes = 0
         self._came: dict[str, asyncio.Future[object]] = {}
         self._held: list[Callable[[], object]] = []
         self._first_at: datetime | None = None
@@ -161,10 +167,11 @@ class Stretches:
         gone = set(keys)
         self._order = [key for key in self._order if key not in gone]
 
-    def took(self, at: datetime) -> None:
-        """Note that the task has taken a result that was recorded at this time."""
+    def took(self, at: datetime, size: int) -> None:
+        """Note that the task has taken a result of this size, in bytes, that was recorded at this time."""
         self._first_at = self._first_at or at
-        if at - self._first_at >= STRETCH:
+        self._bytes += size
+        if at - self._first_at >= STRETCH or (self._bytes >= MOST_BYTES and workflow.patched(BYTES_PATCH)):
             self.close()
 
     def close(self) -> None:
@@ -186,7 +193,7 @@ class Stretches:
                 self._end()
                 return
         await workflow.sleep(COMMIT)
-        self._state, self._first_at, self._begun = _State.OPEN, None, 0
+        self._state, self._first_at, self._begun, self._bytes = _State.OPEN, None, 0, 0
         self._end_comes = workflow.start_local_activity(
             STRETCH_END, schedule_to_close_timeout=END_PATIENCE, retry_policy=RetryPolicy(maximum_attempts=1)
         )

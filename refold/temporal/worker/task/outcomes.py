@@ -68,11 +68,13 @@ class LocalOutcome:
         event: The outcome; None where the effect goes over to a regular activity.
         at: When it came; None where it goes over.
         recorded: The ledger brings it again if its workflow task is lost, which a failure is not.
+        size: Of its result, in bytes; 0 for a failure.
     """
 
     event: Event | None = None
     at: datetime | None = None
     recorded: bool = False
+    size: int = 0
 
 
 def local_outcome(want: Perform, done: asyncio.Future[Any]) -> LocalOutcome:
@@ -99,9 +101,9 @@ def local_outcome(want: Perform, done: asyncio.Future[Any]) -> LocalOutcome:
 def _read_local(want: Perform, brought: Any) -> LocalOutcome:
     try:
         at, value = brought
-        kind = _VALUES.get(type(want.command))
-        event = _result_or_failure(want, value if kind is None else kind.model_validate_json(to_json(value)))
-        return LocalOutcome(event=event, at=_moment(at), recorded=True)
+        kind, written = _VALUES.get(type(want.command)), to_json(value)
+        event = _result_or_failure(want, value if kind is None else kind.model_validate_json(written))
+        return LocalOutcome(event=event, at=_moment(at), recorded=True, size=len(written))
     except (TypeError, ValueError):  # an `Unread`, for example
         return LocalOutcome()
 

@@ -340,7 +340,7 @@ class SkillWorkflow(TaskHandlers):
             if found.event is None or found.at is None:
                 self._go_over(key, want)
                 return
-            self._short.took(found.at)
+            self._short.took(found.at, found.size)
             self._feed(found.event, at=found.at)
         except Exception as error:  # noqa: BLE001 - as in `_settled`
             self._stop_with(error)

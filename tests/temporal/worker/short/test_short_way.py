@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from time import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import pytest
@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Replayer
 
@@ -35,7 +35,7 @@ from refold.effects.short.stretch import ENOUGH_BYTES, STRETCH, Record
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.payloads import data_converter
-from refold.temporal.data.storage import Folder
+from refold.temporal.data.storage import Folder, Off
 from refold.temporal.data.wire import TaskStart
 from refold.temporal.encryption import Encryption
 from refold.temporal.upgrade.sealing import seal
@@ -48,13 +48,15 @@ from tests.temporal.worker.short.short_skills import TOOLS, calls, gates, glance
 from tests.waiting import a_moment
 from workflows import hello
 
+Values: TypeAlias = Folder | Off
+
 SECRET = "the secret word is tuesday"
 
 
 class Site:
     """A task queue, the workers that serve it one after the other, and their ledger."""
 
-    def __init__(self, client: Client, values: Folder, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, client: Client, values: Values, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.client, self.values, self.folder = client, values, folder
         self.engine = TemporalEngine(client, f"short-{uuid4().hex[:8]}", patience=PATIENT)
         self.codec: Encryption | None = None
@@ -81,6 +83,14 @@ class Site:
             **options,
         ):
             yield
+
+    async def without_storage(self) -> None:
+        """Keep large values in history, as with `REFOLD_STORAGE=off`."""
+        self.values = Off()
+        address = self.client.service_client.config.target_host
+        namespace, queue = self.client.namespace, self.engine.connection.task_queue
+        self.client = await Client.connect(address, namespace=namespace, data_converter=data_converter(self.values))
+        self.engine = TemporalEngine(self.client, queue, patience=PATIENT)
 
     async def start(self, *lines: str, skill: str = "short_errand") -> str:
         view = await self.engine.start(skill, Content.from_text("\n".join(lines)))
@@ -220,6 +230,23 @@ async def test_what_many_effects_bring_is_sent_in_several_workflow_tasks(site: S
 
     assert said(done) == " ".join(["30000"] * 150)
     history = await site.client.get_workflow_handle(task_id).fetch_history()
+    await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
+
+
+async def test_large_results_without_storage_are_sent_in_several_workflow_tasks(site: Site) -> None:
+    """
+    One after the other, of 900 KB each: together more than Temporal takes at once. The task completes, though its
+    journal is too large to be kept.
+    """
+    await site.without_storage()
+    async with site.worker():
+        task_id = await site.start(*(["large 900000"] * 6))
+        handle = site.client.get_workflow_handle(task_id)
+        while (await handle.describe()).status is WorkflowExecutionStatus.RUNNING:
+            await a_moment()
+
+    assert (await handle.describe()).status is WorkflowExecutionStatus.COMPLETED
+    history = await handle.fetch_history()
     await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
 
 
