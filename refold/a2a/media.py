@@ -35,7 +35,13 @@ class JsonOnly:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         kind = Headers(scope=scope).get("content-type") if scope["type"] == "http" else None
-        if scope["type"] != "http" or scope["method"] != "POST" or kind is None or _is_json(kind) or _takes_text(scope):
+        if (
+            scope["type"] != "http"
+            or scope["method"] != "POST"
+            or kind is None
+            or _is_json(kind)
+            or _is_callback(scope)
+        ):
             await self.app(scope, receive, send)
             return
         wrong = ContentTypeNotSupportedError(f"a request's body is JSON, not {kind}")
@@ -44,7 +50,7 @@ class JsonOnly:
 
 
 class WholeFiles:
-    """Middleware that refuses a message with a file by value that is not base64.
+    """Middleware that refuses a message with a file by value that is not base64. What callbacks bring is no message.
 
     The SDK's parsers would skip whatever is no base64, and take the rest for the file.
     """
@@ -54,7 +60,7 @@ class WholeFiles:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["method"] != "POST":
+        if scope["type"] != "http" or scope["method"] != "POST" or _is_callback(scope):
             await self.app(scope, receive, send)
             return
         body = await _body(receive)
@@ -126,8 +132,8 @@ def _told(error: A2AError, status: int, scope: Scope, call: str | int | None = N
     return JSONResponse(told, status_code=status)
 
 
-def _takes_text(scope: Scope) -> bool:
-    """Whether the path says itself what it takes: a callback's address takes text, too."""
+def _is_callback(scope: Scope) -> bool:
+    """Whether the path is a callback's address, which takes text too, and JSON of any shape."""
     return bool(scope["path"].removeprefix(scope.get("root_path", "")).startswith(f"{CALLBACKS}/"))
 
 

@@ -157,6 +157,15 @@ async def test_a_large_file_goes_in_and_out(served: str) -> None:
     assert again["artifacts"] == [{"artifactId": "copy", "name": "copy", "parts": [part]}]
 
 
+async def test_what_a_callback_brings_is_no_message(gateway: Calls) -> None:
+    """
+    It has whatever shape its sender gives it, and nobody looks for files in it before the address is checked.
+    """
+    answer = await gateway.http.post(f"{gateway.base}/callbacks/guess", json={"message": {"parts": [{"raw": "!"}]}})
+
+    assert (answer.status_code, answer.json()) == (404, {"error": "nothing here has this address"})
+
+
 def test_a_gateway_starts_and_stops_with_whoever_serves_it(fake: FakeEngine) -> None:
     """
     A server or a test client that sends an application's lifespan starts it, and calls it.

@@ -27,7 +27,7 @@ from refold.callbacks.address import PATH as CALLBACKS
 from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count, observe, recording
-from refold.web.callbacks import without_token
+from refold.web.callbacks import BODY_LIMIT_BYTES, without_token
 from refold.web.hosts import LOOPBACK_NAMES, address_of
 
 PUBLIC = re.compile(rf"(/[A-Za-z0-9_.-]+)?/\.well-known/(agent-card|agent|jwks)\.json|{CALLBACKS}/[^/]+")
@@ -144,13 +144,21 @@ class Guard:
         scope["user"] = await self.admission.caller(scope, headers, anyone=anyone)
         if scope["method"] not in bodies.WITH_BODY:
             return receive
+        return await (self._body_of_anyone(path, scope, receive) if anyone else self._body(scope, receive))
+
+    async def _body(self, scope: Scope, receive: Receive) -> Receive:
         security = self.security
         body = await bodies.read(scope, receive, most=security.body_bytes, seconds=security.body_seconds)
-        kind = headers.get("content-type", "")
-        is_text = anyone and path.startswith(f"{CALLBACKS}/") and kind.startswith("text/plain")
-        if not is_text:  # a callback's text is not parsed
-            bodies.check(body, depth=security.depth)
+        bodies.check(body, depth=security.depth)
         return bodies.again(body, receive)
+
+    async def _body_of_anyone(self, path: str, scope: Scope, receive: Receive) -> Receive:
+        """The body for a public path, not parsed: a callback checks the address first. Other public paths take none."""
+        if not path.startswith(f"{CALLBACKS}/"):
+            return bodies.again(b"", receive)
+        security = self.security
+        most = min(security.body_bytes, BODY_LIMIT_BYTES)
+        return bodies.again(await bodies.read(scope, receive, most=most, seconds=security.body_seconds), receive)
 
     async def _serve(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False

@@ -26,6 +26,7 @@ from refold.a2a.security.api_keys import api_keys
 from refold.a2a.security.bodies import _deepest
 from refold.engine import NotConnected
 from refold.testing import FakeEngine
+from refold.web.callbacks import BODY_LIMIT_BYTES
 from tests.a2a.security.guarding import ADA_KEY, BOB_KEY, BROKEN, ELSEWHERE, app, chunks, client, token
 
 KEYS = api_keys(f"ada={ADA_KEY}\nbob={BOB_KEY}")
@@ -157,7 +158,7 @@ async def test_a_body_that_breaks_off_or_never_comes_is_given_up() -> None:
     assert await _status(Security(body_seconds=0.01), never) == 408
 
 
-async def _status(security: Security, receive: Any) -> int:
+async def _status(security: Security, receive: Any, path: str = "/") -> int:
     said: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -166,7 +167,7 @@ async def _status(security: Security, receive: Any) -> int:
     scope = {
         "type": "http",
         "method": "POST",
-        "path": "/",
+        "path": path,
         "scheme": "http",
         "query_string": b"",
         "headers": [(b"host", b"localhost")],
@@ -175,6 +176,40 @@ async def _status(security: Security, receive: Any) -> int:
     await app(security)(scope, receive, send)
     status: int = said[0]["status"]
     return status
+
+
+@pytest.mark.parametrize("security", [Security(), Security(body_bytes=100)], ids=["usual", "less"])
+async def test_a_callback_reads_as_much_as_a_callback_takes(security: Security) -> None:
+    """
+    Whoever has no address can send no more than that either, whatever authenticated callers may send.
+    """
+    most = min(BODY_LIMIT_BYTES, security.body_bytes)
+    async with client(security) as http:
+        posts = [await http.post("/callbacks/guess", content=chunks(b"x" * most, more)) for more in (b"", b"x")]
+
+    assert [one.status_code for one in posts] == [404, 413]  # behind this guard nobody takes a callback
+
+
+async def test_what_strangers_send_to_a_callback_is_not_parsed() -> None:
+    """
+    The callback parses it, once it has checked the address.
+    """
+    async with client(Security()) as http:
+        posts = [await http.post(path, content=b"[" * 65) for path in ("/callbacks/guess", "/")]
+
+    assert [one.status_code for one in posts] == [404, 400]
+
+
+async def test_what_strangers_send_to_a_card_is_not_read() -> None:
+    """
+    A card is for reading: a POST is refused before its body has arrived.
+    """
+
+    async def never() -> dict[str, Any]:
+        await asyncio.Future()
+        raise AssertionError
+
+    assert await _status(Security(body_seconds=0.01), never, "/.well-known/agent-card.json") == 405
 
 
 @pytest.mark.parametrize(
