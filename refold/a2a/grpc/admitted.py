@@ -34,9 +34,6 @@ log = logger("refold.a2a")
 
 _caller: ContextVar[Principal] = ContextVar("caller", default=NOBODY)
 
-UNREADABLE = object()
-"""What stands for a request that is no message of protobuf, or one that is nested too deep."""
-
 
 class Contexts(GrpcServerCallContextBuilder):
     """Makes the contexts of calls: the metadata of a call are its headers."""
@@ -80,24 +77,25 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
         handler = await continuation(details)
         if handler is None:
             return None  # there is no such method
-        kept = {
-            "request_deserializer": _reading(handler.request_deserializer),
-            "response_serializer": handler.response_serializer,
-        }
+        read, write = handler.request_deserializer, handler.response_serializer
+        # As streams of requests: of any other call gRPC reads and parses the request before it calls the handler.
         if not handler.response_streaming:
-            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary), **kept)
-        return grpc.unary_stream_rpc_method_handler(self._stream(handler.unary_stream), **kept)
+            served = self._unary(handler.unary_unary, read)
+            return grpc.stream_unary_rpc_method_handler(served, response_serializer=write)
+        streamed = self._stream(handler.unary_stream, read)
+        return grpc.stream_stream_rpc_method_handler(streamed, response_serializer=write)
 
-    def _unary(self, serve: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def served(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            await self._admit(request, context)
-            return await serve(request, context)
+    def _unary(self, serve: Callable[..., Awaitable[Any]], read: Callable[[bytes], Any]) -> Callable[..., Any]:
+        async def served(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> Any:
+            return await serve(await self._admit(requests, read, context), context)
 
         return served
 
-    def _stream(self, serve: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., AsyncIterator[Any]]:
-        async def served(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-            await self._admit(request, context)
+    def _stream(
+        self, serve: Callable[..., AsyncGenerator[Any, None]], read: Callable[[bytes], Any]
+    ) -> Callable[..., Any]:
+        async def served(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+            request = await self._admit(requests, read, context)
             async with aclosing(serve(request, context)) as events:
                 while True:
                     event = await self._next(events)
@@ -120,7 +118,10 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
                 task.cancel()
             await asyncio.gather(coming, stops, return_exceptions=True)
 
-    async def _admit(self, request: Any, context: grpc.aio.ServicerContext) -> None:
+    async def _admit(
+        self, requests: AsyncIterator[bytes], read: Callable[[bytes], Any], context: grpc.aio.ServicerContext
+    ) -> Any:
+        """The request of a call that may be served; any other call is aborted."""
         headers = headers_of(context)
         scope = scope_of(context)
         try:
@@ -131,7 +132,8 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
             await context.abort(grpc.StatusCode[WORDS[refused.status]], refused.message, told)
         except Exception as error:  # noqa: BLE001 - logged, and told by its number
             await context.abort(grpc.StatusCode.INTERNAL, broken(error).message)
-        if request is UNREADABLE:
+        request = await _read(requests, read)
+        if request is None:
             message = "the request is no message of this method, or it is nested too deep"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
         version = headers.get(VERSION_HEADER, PROTOCOL_VERSION_1_0)
@@ -140,6 +142,7 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
             await self.errors.abort_context(told_of, context)
         if active := activated(headers, self.declared):
             await context.send_initial_metadata(((HTTP_EXTENSION_HEADER.lower(), active),))
+        return request
 
 
 def headers_of(context: grpc.aio.ServicerContext) -> Headers:
@@ -157,13 +160,9 @@ def scope_of(context: grpc.aio.ServicerContext) -> Scope:
     return {"type": "http", "client": (address.strip("[]"), int(port)), "headers": []}
 
 
-def _reading(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """As `read`, but what cannot be read is answered by us: gRPC would call it an internal error."""
-
-    def reading(data: bytes) -> Any:
-        try:
-            return read(data)
-        except DecodeError:
-            return UNREADABLE
-
-    return reading
+async def _read(requests: AsyncIterator[bytes], read: Callable[[bytes], Any]) -> Any:
+    """The request; None for no message of protobuf, one nested too deep, or none at all: errors of ours to gRPC."""
+    try:
+        return read(await anext(requests))
+    except (DecodeError, StopAsyncIteration):
+        return None

@@ -30,7 +30,7 @@ class SeenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has n
     """Makes a span of each call, below the caller's own if its metadata has `traceparent`, and counts the call.
 
     A task that the call starts is in that trace. The span has service and method, nothing of the message. Stands before
-    all checks, so that refused calls are seen, too.
+    `Admitted`, so that refused calls are seen, too.
 
     Attributes:
         tracer: OpenTelemetry's; None makes no spans.
@@ -43,25 +43,24 @@ class SeenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has n
         handler = await continuation(details)
         if handler is None:
             return None  # there is no such method
-        kept = {
-            "request_deserializer": handler.request_deserializer,
-            "response_serializer": handler.response_serializer,
-        }
+        method, write = details.method, handler.response_serializer
         if not handler.response_streaming:
-            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, details.method), **kept)
-        return grpc.unary_stream_rpc_method_handler(self._stream(handler.unary_stream, details.method), **kept)
+            served = self._unary(handler.stream_unary, method)
+            return grpc.stream_unary_rpc_method_handler(served, response_serializer=write)
+        streamed = self._stream(handler.stream_stream, method)
+        return grpc.stream_stream_rpc_method_handler(streamed, response_serializer=write)
 
     def _unary(self, serve: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
-        async def served(request: Any, context: grpc.aio.ServicerContext) -> Any:
+        async def served(requests: Any, context: grpc.aio.ServicerContext) -> Any:
             with self._seen(method, context):
-                return await serve(request, context)
+                return await serve(requests, context)
 
         return served
 
     def _stream(self, serve: Callable[..., AsyncIterator[Any]], method: str) -> Callable[..., AsyncIterator[Any]]:
-        async def served(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+        async def served(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
             with self._seen(method, context) as answers:
-                async for event in serve(request, context):
+                async for event in serve(requests, context):
                     answers()
                     yield event
 

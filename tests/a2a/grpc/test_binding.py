@@ -292,6 +292,40 @@ async def test_callers_are_those_of_http(fake: FakeEngine) -> None:
     assert hidden.value.code() is grpc.StatusCode.NOT_FOUND
 
 
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_who_may_not_call_is_refused_before_the_message(fake: FakeEngine, method: str) -> None:
+    """
+    The gateway neither waits for the message of a stranger nor reads it.
+    """
+
+    async def never() -> AsyncIterator[bytes]:
+        await asyncio.Future()
+        yield b""
+
+    security = Security(keys=api_keys("ada=0123456789abcdef"), anonymous=None)
+    async with (
+        gateway(fake, security=security) as served,
+        grpc.aio.insecure_channel(served.target) as channel,
+    ):
+        call = channel.stream_stream(f"/lf.a2a.v1.A2AService/{method}")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await anext(aiter(call(never(), metadata=[V1], timeout=5)))
+
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_call_without_a_message_is_the_callers_mistake(served: Served) -> None:
+    """
+    As a message that cannot be read.
+    """
+    async with grpc.aio.insecure_channel(served.target) as channel:
+        call = channel.stream_unary("/lf.a2a.v1.A2AService/SendMessage")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call(iter(()), metadata=[V1], timeout=5)
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 async def test_a_forwarded_call_is_no_call_of_this_machine(served: Served) -> None:
     """
     As over HTTP: a proxy may have let it in from anywhere.
