@@ -21,7 +21,7 @@ FRESH_S = 600.0
 """Seconds for which keys are cached; a key that the issuer revokes stays valid for so long."""
 
 PAUSE_S = 30.0
-"""Minimum seconds between two fetches, whatever key ids callers send."""
+"""Minimum seconds between two fetches, whatever key ids callers send, and the maximum that one takes."""
 
 TIMEOUT_S = 5.0
 LARGEST = 1024 * 1024  # maximum bytes of a key set
@@ -51,17 +51,12 @@ class KeySet:
         self._keys: tuple[Key, ...] = ()
         self._kept_at: float | None = None
         self._asked_at: float | None = None
-        self._lock = asyncio.Lock()
+        self._renewal: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None) -> Sequence[Key]:
         """The keys with this id; all keys if the token names none."""
-        if self._lacks(kid):
-            async with self._lock:
-                if self._lacks(kid):  # another call may have fetched them meanwhile
-                    await self._renew()
-        elif self._stale() and not self._lock.locked():  # one call fetches; the others use the cached keys
-            async with self._lock:
-                await self._renew()
+        if self._lacks(kid) or (self._stale() and not self._renewing()):  # one call fetches; the others use stale keys
+            await self._renewed()
         if self._kept_at is None:
             raise KeysUnavailable
         return self._keys if kid is None else self._named(kid)
@@ -75,14 +70,23 @@ class KeySet:
     def _named(self, kid: str) -> Sequence[Key]:
         return [key for key in self._keys if key.get("kid") == kid]
 
+    def _renewing(self) -> bool:
+        return self._renewal is not None and not self._renewal.done()
+
+    async def _renewed(self) -> None:
+        if self._renewal is None or self._renewal.done():
+            self._renewal = asyncio.create_task(self._renew())
+        await asyncio.shield(self._renewal)  # the call that began it may be canceled, and others wait for the keys
+
     async def _renew(self) -> None:
         now = self._clock()
         if self._asked_at is not None and now - self._asked_at < PAUSE_S:
             return
         self._asked_at = now
         try:
-            self._keys = _read(await self._fetch(self.url))
-        except (httpx2.HTTPError, ValueError, JoseError) as error:
+            async with asyncio.timeout(PAUSE_S):
+                self._keys = _read(await self._fetch(self.url))
+        except (httpx2.HTTPError, ValueError, JoseError, TimeoutError) as error:
             log.warning("key_set_unavailable", url=self.url, reason=str(error) or type(error).__name__)
         else:
             self._kept_at = now

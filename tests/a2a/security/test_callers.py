@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import time
@@ -17,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from refold.a2a.security import Security
+from refold.a2a.security import Security, key_set
 from refold.a2a.security.api_keys import api_keys
 from refold.a2a.security.key_set import LARGEST, KeySet
 from refold.a2a.security.tokens import KeysUnavailable, StaticKeys, TokenRules
@@ -319,6 +320,43 @@ async def test_keys_go_on_to_count_while_their_address_is_down() -> None:
         await fresh.find("one")
     unsure = Security(tokens=TokenRules(keys=fresh, issuer=ISSUER, audience=(AUDIENCE,)), anonymous=None)
     assert (await called(unsure, {"Authorization": f"Bearer {token()}"})).status_code == 503
+
+
+async def test_a_caller_who_gives_up_does_not_stop_the_fetch() -> None:
+    """
+    The keys are there for whoever comes next, and the issuer was asked once.
+    """
+    address = Address(RSA)
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def slow(url: str) -> Any:
+        asked.set()
+        await answers.wait()
+        return await address.fetch(url)
+
+    keys = KeySet("https://issuer.example.org/jwks", fetch=slow)
+    gone = asyncio.create_task(keys.find("one"))
+    await asked.wait()
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    waits = asyncio.create_task(keys.find("one"))
+    answers.set()
+
+    assert [key.kid for key in await waits] == ["one"]
+    assert (gone.cancelled(), address.asked) == (True, 1)
+
+
+async def test_a_fetch_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    An issuer that sends a byte now and then keeps no caller waiting for ever.
+    """
+    monkeypatch.setattr(key_set, "PAUSE_S", 0.01)
+
+    async def never(url: str) -> Any:
+        await asyncio.Future()
+
+    with pytest.raises(KeysUnavailable):
+        await KeySet("https://issuer.example.org/jwks", fetch=never).find("one")
 
 
 async def test_a_secret_in_a_public_key_set_is_none() -> None:
