@@ -130,25 +130,27 @@ class Names:
     """
 
     def __init__(self, patch: pytest.MonkeyPatch, **answers: list[str]) -> None:
-        loop = asyncio.get_running_loop()
-        self.answers, self.asked, self._changed = answers, Counter[str](), asyncio.Condition()
-        self._usual = loop.getaddrinfo
-        patch.setattr(loop, "getaddrinfo", self._resolve)
+        self.answers, self.asked = answers, Counter[str]()
+        self._loop, self._asked = asyncio.get_running_loop(), asyncio.Event()
+        self._usual = socket.getaddrinfo
+        patch.setattr(socket, "getaddrinfo", self._resolve)
 
-    async def _resolve(self, host: Any, port: Any, **how: Any) -> Any:
+    def _resolve(self, host: Any, port: Any, *args: Any, **how: Any) -> Any:
+        """Called in threads."""
         name = str(host).removesuffix(".example")
         if name not in self.answers:
-            return await self._usual(host, port, **how)
+            return self._usual(host, port, *args, **how)
         address = self.answers[name][min(self.asked[name], len(self.answers[name]) - 1)]
-        async with self._changed:
-            self.asked[name] += 1
-            self._changed.notify_all()
+        self.asked[name] += 1
+        self._loop.call_soon_threadsafe(self._asked.set)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
     async def until(self, name: str, times: int) -> None:
         """Wait until a name was asked for so often."""
-        async with asyncio.timeout(PATIENCE_S), self._changed:
-            await self._changed.wait_for(lambda: self.asked[name] >= times)
+        async with asyncio.timeout(PATIENCE_S):
+            while self.asked[name] < times:
+                self._asked.clear()
+                await self._asked.wait()
 
 
 async def test_names_of_this_machine_are_reached_by_no_way(

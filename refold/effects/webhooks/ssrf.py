@@ -18,7 +18,10 @@ import os
 import re
 import socket
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Self
 
@@ -36,6 +39,12 @@ PORTS = (range(80, 81), range(443, 444), range(1024, 65536))
 
 LONGEST_URL = 2_048
 """The longest URL accepted, in characters."""
+
+RESOLVE_S = 5.0
+"""Seconds that `Screen.check` waits for a name server."""
+
+RESOLVERS = 8
+"""How many names are resolved at a time."""
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -64,6 +73,9 @@ _METADATA = frozenset(
     ip_address(text)
     for text in ("169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "168.63.129.16")
 ) | {ip_address("fd00:ec2::254"), ip_address("fd00:ec2::23"), ip_address("fd20:ce::254")}
+
+# Threads of their own: a slow name server, which someone else chose, would occupy those that read stored values.
+_resolvers = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="refold-names")
 
 _CONTROL = re.compile(r"[\x00-\x20\x7f\\]")
 _NAME = re.compile(r"(?=.{1,253}\.?$)(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
@@ -102,16 +114,15 @@ class Screen:
         return cls(allowed=(*allowed, *_LOOPBACK) if loopback else allowed, ports=_ports(os.environ.get(PORTS_ENV, "")))
 
     async def check(self, url: str) -> None:
-        """Check an address in advance. A name that does not resolve now passes, since it may resolve later.
+        """Check an address in advance. A name that does not resolve within `RESOLVE_S` passes: it may resolve later.
 
         Raises:
             AddressRefused: Requests to the address are not allowed.
         """
         host, port = target(url)
-        try:
-            await self.addresses(host, port)
-        except OSError:
-            return
+        with suppress(OSError):  # which a timeout is, too
+            async with asyncio.timeout(RESOLVE_S):
+                await self.addresses(host, port)
 
     async def addresses(self, host: str, port: int) -> list[str]:
         """The IP addresses that a host resolves to now, all of them allowed.
@@ -249,9 +260,9 @@ def _known(host: str) -> list[Address]:
 
 
 async def _resolved(host: str, port: int) -> list[Address]:
-    loop = asyncio.get_running_loop()
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
-        infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        infos = await asyncio.get_running_loop().run_in_executor(_resolvers, look_up)
     except UnicodeError as error:  # a label that is not valid in DNS
         raise OSError(f"{host} is no name") from error
     return [ip_address(str(info[4][0]).partition("%")[0]) for info in infos]

@@ -6,6 +6,8 @@ import asyncio
 import ipaddress
 import socket
 import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -241,6 +243,28 @@ async def test_a_name_that_does_not_resolve_may_do_so_later() -> None:
     await PUBLIC.check("https://no-such-host.invalid/hook")
 
 
+async def test_a_slow_name_server_keeps_nothing_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Neither whoever names the address, since it is judged again later, nor the threads that read stored values.
+    """
+    monkeypatch.setattr(ssrf, "RESOLVE_S", 0.01)
+    answers = threading.Event()
+
+    def getaddrinfo(*_: Any, **__: Any) -> list[Any]:
+        answers.wait(20)
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(max_workers=1))
+    try:
+        async with asyncio.timeout(10):
+            for n in range(2 * ssrf.RESOLVERS):
+                await PUBLIC.check(f"https://slow-{n}.example/")
+            assert await asyncio.to_thread(answers.is_set) is False
+    finally:
+        answers.set()
+
+
 async def test_one_private_address_of_a_name_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A name that stands for a public address and a private one is refused, and the message names neither.
@@ -322,11 +346,11 @@ def _resolves(monkeypatch: pytest.MonkeyPatch, answers: list[list[str]]) -> list
     """Let names resolve to these in turn; the list of what was asked is filled as it goes."""
     asked: list[str] = []
 
-    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
         asked.append(host)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in answers[len(asked) - 1]]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     return asked
 
 
