@@ -88,8 +88,8 @@ def guards(
 def _hosts(security: Security, url: str) -> tuple[str, ...]:
     if security.hosts:
         return tuple(host.lower() for host in security.hosts)
-    if security.anonymous != "loopback":
-        return ()
+    if security.anonymous is None:
+        return ()  # a web page has no key or token, so it is refused by whatever name it calls
     return (*LOOPBACK_NAMES, *filter(None, [urlsplit(url).hostname]))
 
 
@@ -138,7 +138,8 @@ class Guard:
     async def _admit(self, path: str, scope: Scope, receive: Receive) -> Receive:
         headers = Headers(scope=scope)
         if self.hosts:
-            check_host(headers, self.hosts, self.security.prefix)
+            by_address = self.security.open_to_all and not self.security.hosts
+            check_host(headers, self.hosts, self.security.prefix, by_address=by_address)
         check_origin(scope, headers, self.security.origins, self.security.prefix)
         anyone = self.public is not None and self.public.fullmatch(path) is not None
         scope["user"] = await self.admission.caller(scope, headers, anyone=anyone)

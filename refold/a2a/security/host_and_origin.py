@@ -55,18 +55,32 @@ def as_origin(given: str) -> str:
     return f"{parts.scheme}://{netloc}"
 
 
-def check_host(headers: Headers, allowed: Sequence[str], prefix: str) -> None:
+def check_host(headers: Headers, allowed: Sequence[str], prefix: str, *, by_address: bool = False) -> None:
     """Check that the request addresses this gateway.
+
+    Args:
+        headers: Of the request.
+        allowed: The names of the gateway.
+        prefix: What the names of its settings begin with.
+        by_address: Any IP address is accepted, too: nobody can let one lead elsewhere, as a name can.
 
     Raises:
         Refused: It names another host, or none.
     """
     given = headers.getlist("host")
-    if len(given) != 1 or host_of(given[0]) not in allowed:
+    host = host_of(given[0]) if len(given) == 1 else None
+    if host not in allowed and not (by_address and _is_address(host)):
         named = repr(given[0]) if given else "no host"
         raise Refused(
             421, f"this is not {named}; whoever runs the agent adds the names it is called by to {prefix}HOSTS"
         )
+
+
+def _is_address(host: str | None) -> bool:
+    try:
+        return host is not None and bool(ip_address(host))
+    except ValueError:
+        return False
 
 
 def check_origin(scope: Scope, headers: Headers, allowed: Sequence[str], prefix: str) -> None:

@@ -43,7 +43,8 @@ class Security:
         keys: Callers by API key.
         tokens: Callers by bearer token.
         anonymous: From where anonymous callers are allowed; None requires credentials of every caller.
-        hosts: Accepted host names; empty accepts loopback's if anonymous callers are allowed from there, else any.
+        hosts: Accepted host names; empty accepts any if every caller needs credentials, else loopback's and that of the
+            gateway's address, and any IP address if anonymous callers are allowed from everywhere.
         origins: Origins whose web pages may call, such as `https://app.example.org`; the gateway answers their CORS
             requests.
         may_vouch: Callers that may name the approver of a decision.

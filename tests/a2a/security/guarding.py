@@ -72,13 +72,14 @@ async def _echo(request: Request) -> JSONResponse:
     return JSONResponse({"caller": request.user.name, "known": request.user.is_authenticated, "bytes": len(body)})
 
 
-def app(security: Security, engine: Engine | None = None) -> Starlette:
+def app(security: Security, engine: Engine | None = None, *, url: str = "") -> Starlette:
     """The application behind the guard."""
     routes = [
         Route("/", _echo, methods=["GET", "POST", "DELETE"]),
         Route("/.well-known/agent-card.json", _echo),
     ]
-    return Starlette(routes=routes, middleware=guards(security, (engine or FakeEngine()).ping, public=PUBLIC))
+    ping = (engine or FakeEngine()).ping
+    return Starlette(routes=routes, middleware=guards(security, ping, url=url, public=PUBLIC))
 
 
 def client(

@@ -69,6 +69,43 @@ async def test_hosts_can_be_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:9000", 200),
+        ("agent.example.org", 200),
+        ("AGENT.example.org:9000", 200),
+        ("192.168.1.7:9000", 200),
+        ("[fd00::7]:9000", 200),
+        ("evil.example.org:9000", 421),
+        ("192.168.1.7.evil.example.org", 421),
+        ("", 421),
+    ],
+)
+async def test_where_everyone_may_call_a_web_page_still_may_not(host: str, status: int) -> None:
+    """
+    A name that a page's owner lets point to the gateway opens nothing (DNS rebinding); an IP address cannot be such.
+    """
+    served = app(Security(anonymous="everywhere"), url="https://agent.example.org")
+    transport = httpx2.ASGITransport(app=served, client=ELSEWHERE)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:9000") as http:
+        answer = await http.post("/", headers={"Host": host, "Origin": f"http://{host}"})
+
+    assert answer.status_code == status
+    assert status == 200 or "REFOLD_A2A_HOSTS" in answer.text
+
+
+async def test_where_hosts_are_named_an_address_is_none_of_them() -> None:
+    """
+    Also where everyone may call.
+    """
+    async with client(Security(anonymous="everywhere", hosts=("agent.example.org",)), at=ELSEWHERE) as http:
+        hosts = ("agent.example.org", "192.168.1.7", "localhost")
+        answers = [await http.get("/", headers={"Host": host}) for host in hosts]
+
+    assert [answer.status_code for answer in answers] == [200, 421, 421]
+
+
+@pytest.mark.parametrize(
     ("origin", "status"),
     [
         (None, 200),
@@ -432,7 +469,7 @@ async def test_callers_of_the_application_call_so_often_too() -> None:
 
 def test_starlettes_test_client_says_that_it_calls_from_this_machine() -> None:
     """
-    Its own address and host are made up; docs/a2a.md says how to name others.
+    Its own address and host are made up; docs/access.md says how to name others.
     """
     here: dict[str, Any] = {"base_url": "http://127.0.0.1:9000", "client": ("127.0.0.1", 50000)}
 
