@@ -125,7 +125,8 @@ async def test_no_word_is_left_anywhere(tmp_path: Path, monkeypatch: pytest.Monk
         await workers.start(QUEUE, modules=MODULES, env=after)
         monkeypatch.setenv("REFOLD_ENCRYPTION_KEYS", after["REFOLD_ENCRYPTION_KEYS"])
         engine = await connect(address=server.address, task_queue=QUEUE)
-        view = await engine.look(OPEN)
+        # Its worker may be late with its first answer.
+        view = await until(lambda: engine.look(OPEN), lambda view: bool(view.seq))
         assert view.messages[-1].text == f"More of {MARKER}?"
         assert stored(tmp_path) == kept
         await engine.send(OPEN, Content.from_text(f"no more of {MARKER}"))
