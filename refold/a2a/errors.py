@@ -22,7 +22,16 @@ from google.protobuf.message import Message as ProtoMessage
 
 from refold.a2a.names import check_names
 from refold.core.errors import InputRejected
-from refold.engine import CodeChanged, EngineError, NotConnected, NoWorker, PayloadTooLarge, TaskNotFound, UnknownSkill
+from refold.engine import (
+    CodeChanged,
+    EngineError,
+    NotConnected,
+    NoWorker,
+    PayloadTooLarge,
+    Taken,
+    TaskNotFound,
+    UnknownSkill,
+)
 from refold.seen.logs import logger
 
 log = logger("refold.a2a")
@@ -39,6 +48,7 @@ CHANGED = (
 )
 
 ALONE = "register the webhook alone, by CreateTaskPushNotificationConfig"
+"""What the caller does whose message was taken, but not the webhook that came with it; a part of an error's text."""
 
 
 def as_a2a(error: Exception) -> A2AError:
@@ -75,12 +85,11 @@ def sent_to(task_id: str, *, registers: bool = False) -> Iterator[None]:
     """
     try:
         yield
+    except Taken as error:
+        raise _taken(task_id, error, registers=registers) from error
     except NotConnected as error:
-        log.warning("unavailable", why=str(error))
-        raise InternalError(
-            f"The agent cannot be reached at the moment. Task {task_id!r} may have taken the message: get the task "
-            "before you send the message again" + (f"; if it has taken it, {ALONE}" if registers else "")
-        ) from error
+        said = f"Task {task_id!r} may have taken the message: get the task before you send the message again"
+        raise _away(error, said, "If it has taken it" if registers else "") from error
 
 
 @contextmanager
@@ -95,12 +104,25 @@ def taken_by(task_id: str, *, registers: bool = False) -> Iterator[None]:
     try:
         yield
     except NotConnected as error:
-        log.warning("unavailable", why=str(error))
-        without = f". It has not taken the webhook: {ALONE}" if registers else ""
-        raise InternalError(
-            f"The agent cannot be reached at the moment. Task {task_id!r} has taken the message, and goes on: get it "
-            f"later, and do not send the message again{without}"
-        ) from error
+        raise _taken(task_id, error, registers=registers) from error
+
+
+def _taken(task_id: str, error: NotConnected, *, registers: bool) -> InternalError:
+    said = f"Task {task_id!r} has taken the message, and goes on: get it later, and do not send the message again"
+    return _away(error, said, "It has not taken the webhook" if registers else "")
+
+
+def _away(error: NotConnected, said: str, of_webhook: str) -> InternalError:
+    """The caller's error, where the server does not answer.
+
+    Args:
+        error: The engine's error, for the log.
+        said: What became of the message, and what the caller does now.
+        of_webhook: What became of the webhook that came with the message; empty for a message without one.
+    """
+    log.warning("unavailable", why=str(error))
+    webhook = f". {of_webhook}: {ALONE}" if of_webhook else ""
+    return InternalError(f"The agent cannot be reached at the moment. {said}{webhook}")
 
 
 def method(

@@ -7,6 +7,7 @@ EngineError               what runs the tasks cannot do as asked
 ├── UnknownSkill          nobody serves a skill of this name
 ├── ScheduleNotFound      no schedule has this id
 ├── NotConnected          no server answers at the address
+│   └── Taken             it has answered before: the task has taken what was sent
 ├── NoWorker              the server answers, but no worker does
 │   └── CodeChanged       its worker's code differs from what was recorded
 ├── OutcomeUnknown        nobody knows whether an effect took place
@@ -69,6 +70,10 @@ class ScheduleNotFound(EngineError):
 
 class NotConnected(EngineError):
     """No server answers at the address that was tried, or it is too busy to take the call."""
+
+
+class Taken(NotConnected):
+    """The task has taken what was sent, which is not to be sent again; how the task stands now is not known."""
 
 
 class NoWorker(EngineError):

@@ -21,7 +21,7 @@ class Engine(Protocol):
     """Starts tasks and talks to them. Safe to share between coroutines.
 
     Every method raises `NotConnected` if no server answers, and `TaskNotFound` for a task that does not exist.
-    From a method that sends something, `NotConnected` leaves open whether the task has taken it, unless its text says.
+    From a method that sends something, `NotConnected` leaves open whether the task has taken it; `Taken` says it has.
     """
 
     async def start(

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from refold.core.errors import InputRejected
 from refold.core.schema import problems
-from refold.engine import Decision, Engine, EngineError, PayloadTooLarge, TaskNotFound, TaskView, WaitView
+from refold.engine import Decision, Engine, EngineError, PayloadTooLarge, Taken, TaskNotFound, TaskView, WaitView
 from refold.engine.refusals import checked
 from refold.words.as_json import json_value
 
@@ -84,8 +84,9 @@ def approval_app(
 ) -> Starlette:
     """The application, with its one route.
 
-    Answers 200 with the task; 401 for an unknown caller; 403 for one who names another approver without being allowed
-    to, or may not decide; 404 for a task that does not exist; 409 for a gate that is not open, or shows something else;
+    Answers 200 with the task; 202 with its id, and a note, if the task has taken the decision and the server then does
+    not say how it stands; 401 for an unknown caller; 403 for one who names another approver without being allowed to,
+    or may not decide; 404 for a task that does not exist; 409 for a gate that is not open, or shows something else;
     413 and 422 for a body that does not fit; 503 if no worker, server or storage answers.
 
     Args:
@@ -119,6 +120,8 @@ def approval_app(
             return _answer(404, str(error))
         except InputRejected as error:
             return _answer(409, str(error))
+        except Taken as error:
+            return JSONResponse({"task_id": said.task_id, "note": str(error)}, status_code=202)
         except PayloadTooLarge as error:
             return _answer(413, str(error))
         except EngineError as error:

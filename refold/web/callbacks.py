@@ -6,6 +6,7 @@ No caller says who they are: whoever has the address may answer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from starlette.requests import Request
@@ -18,7 +19,7 @@ from refold.core.commands import CALLBACK
 from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.lifecycle import TERMINAL
-from refold.engine import Engine, EngineError, PayloadTooLarge, TaskNotFound, TaskView
+from refold.engine import Engine, EngineError, PayloadTooLarge, Taken, TaskNotFound, TaskView
 from refold.words.as_json import json_value
 
 BODY_LIMIT_BYTES = 256 * 1024
@@ -96,9 +97,15 @@ async def _answered(engine: Engine, address: Address, content: Content) -> JSONR
     try:
         for _ in range(MOST_RECOVERIES):
             try:
-                await engine.send(
-                    task_id, content, slot=address.slot, delivery_id=address.delivery_id, sender=CALLBACK, early=True
-                )
+                with suppress(Taken):
+                    await engine.send(
+                        task_id,
+                        content,
+                        slot=address.slot,
+                        delivery_id=address.delivery_id,
+                        sender=CALLBACK,
+                        early=True,
+                    )
                 return JSONResponse({"status": "taken"})
             except InputRejected as error:
                 view = await engine.look(task_id)

@@ -10,7 +10,7 @@ import pytest
 
 from refold.a2a import Settings, a2a_app
 from refold.a2a.settings import Extension
-from refold.engine import EngineError, NotConnected, NoWorker, TaskFilter, TaskView
+from refold.engine import EngineError, NotConnected, NoWorker, Taken, TaskFilter, TaskView
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling, said
@@ -468,9 +468,11 @@ class Leaving(FakeEngine):
 
     Attributes:
         leaves: Whether it does so with the next call.
+        known: Whether the engine knows that the task has taken it.
     """
 
     leaves = False
+    known = False
 
     async def start(self, *words: Any, **how: Any) -> TaskView:
         """See `Engine.start`."""
@@ -487,7 +489,7 @@ class Leaving(FakeEngine):
     def _left(self, view: TaskView) -> TaskView:
         if self.leaves:
             self.fault = NotConnected("the Temporal server does not answer")
-            raise self.fault
+            raise Taken("the task has taken it") if self.known else self.fault
         return view
 
 
@@ -514,3 +516,19 @@ async def test_what_a_server_may_have_taken_is_not_sent_again(what: str) -> None
 
     assert error["code"] == -32603
     assert f"Task '{task_id}' may have taken the message: get the task before you send" in error["message"]
+
+
+async def test_what_a_task_is_known_to_have_taken_is_said_to_be_taken() -> None:
+    """
+    The engine knows that the task has taken the answer, and not how the task stands now.
+    """
+    engine = Leaving(skills.ALL)
+    engine.known = True
+    async with calling(a2a_app(engine, skills.ALL, Settings(url=BASE))) as calls:
+        task = await calls.send(metadata={"skill": "ask"})
+        engine.leaves = True
+        error = await calls.error("SendMessage", {"message": said("Ada", taskId=task["id"])})
+
+    assert error["code"] == -32603
+    assert f"Task '{task['id']}' has taken the message" in error["message"]
+    assert "do not send the message again" in error["message"]

@@ -12,7 +12,7 @@ import pytest
 from refold import Content, Status
 from refold.a2a import Security, a2a_app
 from refold.a2a.security.api_keys import api_keys
-from refold.engine import CodecError, EngineError, NotConnected, PayloadTooLarge, StorageError
+from refold.engine import CodecError, EngineError, NotConnected, PayloadTooLarge, StorageError, Taken
 from refold.testing import FakeEngine
 from refold.web.approvals import approval_app, bearer_keys
 from tests.gated import Payment
@@ -160,3 +160,23 @@ async def test_a_server_that_is_away_is_told_so(engine: FakeEngine, monkeypatch:
         answer = await post(http, "0123456789abcdef", task_id="p2")
 
     assert (answer.status_code, answer.json()) == (503, {"error": "the server is away"})
+
+
+async def test_a_decision_that_was_taken_is_not_called_an_error(
+    engine: FakeEngine, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The server goes away once the task has taken it, so the answer names the task and says that it is not known how the
+    task stands now.
+    """
+    decide = engine.decide_together
+
+    async def left(*words: Any, **how: Any) -> None:
+        await decide(*words, **how)
+        raise Taken("the task has taken the decision")
+
+    monkeypatch.setattr(engine, "decide_together", left)
+    answer = await post(http, "key-of-ada")
+
+    assert (answer.status_code, answer.json()) == (202, {"task_id": "p1", "note": "the task has taken the decision"})
+    assert (await engine.look("p1")).status is Status.COMPLETED

@@ -19,7 +19,7 @@ from refold import Content, Ctx, DefinitionError, SkillError, Status
 from refold.callbacks import address
 from refold.callbacks.address import Forged, settings
 from refold.core.authoring.context import Moment
-from refold.engine import NotConnected
+from refold.engine import NotConnected, Taken
 from refold.testing import FakeEngine, play, user
 from refold.testing.callbacks import SETTINGS
 from refold.web.callbacks import callback_routes
@@ -154,6 +154,27 @@ async def test_a_caller_is_told_to_call_again_when_the_task_cannot_be_reached(
 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     assert await post(http, handed["c1"]) == (200, "taken")
+
+
+async def test_a_call_that_was_taken_is_not_to_be_made_again(
+    engine: FakeEngine, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The server goes away once the task has taken the call: the caller reads that it was taken.
+    """
+    send = engine.send
+
+    async def left(*words: Any, **how: Any) -> None:
+        await send(*words, **how)
+        raise Taken("the task has taken the message")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(engine, "send", left)
+        first = await post(http, handed["c1"])
+
+    assert first == (200, "taken")
+    assert (await post(http, handed["c1"]))[0] == 409
+    assert (await engine.look("c1")).status is Status.COMPLETED
 
 
 async def test_only_a_post_calls(http: httpx2.AsyncClient) -> None:

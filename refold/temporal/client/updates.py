@@ -26,7 +26,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade, Grace
 from refold.core.lifecycle import TERMINAL, Status, TaskState
 from refold.divergence import DIFFERS
-from refold.engine import CodeChanged, Decision, NotConnected, NoWorker, TaskNotFound, TaskView
+from refold.engine import CodeChanged, Decision, NotConnected, NoWorker, Taken, TaskNotFound, TaskView
 from refold.engine.decisions import decision_of, gate_of, holder_of
 from refold.engine.refusals import is_over, nothing_to_cancel
 from refold.temporal.client import search, views
@@ -118,12 +118,12 @@ async def look_after(connection: Connection, task_id: str, name: str) -> TaskVie
     """The task once it has taken an update.
 
     Raises:
-        NotConnected: The server does not answer any more; the message says that the update is not to be sent again.
+        Taken: The server does not answer any more; the message says that the update is not to be sent again.
     """
     try:
         return await views.look(connection, task_id)
     except NotConnected as error:
-        raise NotConnected(
+        raise Taken(
             f"task {task_id!r} has taken the {_SAID.get(name, name)}, which is not to be sent again; how it stands now "
             f"is not known: {error}"
         ) from None

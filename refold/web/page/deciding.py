@@ -25,6 +25,7 @@ from refold.engine import (
     NoWorker,
     PayloadTooLarge,
     StorageError,
+    Taken,
     TaskNotFound,
     TaskView,
 )
@@ -46,7 +47,8 @@ Gates = Sequence[tuple[str, str]]
 
 def again(handler: Handler) -> Handler:
     """What is not taken is shown once more, with what the person typed and why it was not taken; or can be sent again
-    as it is, where nobody is there to take it now.
+    as it is, where nobody is there to take it now. If the task has taken it and the server then goes away, the page
+    says so, and sends nothing again.
     """
 
     async def answered(call: Call) -> Response:
@@ -56,6 +58,9 @@ def again(handler: Handler) -> Handler:
             return await _once_more(call, error, 409)
         except PayloadTooLarge as error:
             return await _once_more(call, error, 413)
+        except Taken as error:
+            shown = {"status_code": 202, "title": "It was taken", "message": str(error), "said": ""}
+            return call.page("error.html", status=202, task_id=call.form.get("task"), **shown)
         except (NoWorker, NotConnected, StorageError, CodecError) as error:
             return again_later(call.site, call.request, call.fields, call.person, 503, str(error))
 

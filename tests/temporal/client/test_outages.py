@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold import Content, InputRejected
 from refold.core.errors import RefoldError
-from refold.engine import NotConnected, NoWorker, TaskFilter
+from refold.engine import NoWorker, Taken, TaskFilter
 from refold.temporal import TemporalEngine
 from refold.temporal.client.updates import UNPROCESSED
 from refold.temporal.data.payloads import data_converter
@@ -273,7 +273,7 @@ async def test_what_a_task_has_taken_is_not_said_to_be_lost(
         taken = rpc == "update_workflow_execution"
         return answer
 
-    with pytest.raises(NotConnected, match=rf"{task_id}' has taken the {name}, which is not to be sent again.*gone"):
+    with pytest.raises(Taken, match=rf"{task_id}' has taken the {name}, which is not to be sent again.*gone"):
         await what(TemporalEngine(between(client, on), "tests"), task_id)
 
     assert (await engine.record(task_id)).seq > (1 if name == "message" else 0)

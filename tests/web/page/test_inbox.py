@@ -28,6 +28,7 @@ from refold.engine import (
     PayloadTooLarge,
     Place,
     StorageError,
+    Taken,
     TaskFilter,
     TaskView,
 )
@@ -311,6 +312,20 @@ async def test_no_fault_loses_an_answer(engine: Faster, ada: Browser, fault: Exc
     page = await ada.send("/answer", task="a1", gate=(await gate_of(engine, "a1")).gate, text="Grace & Co")
 
     assert (page.status_code, f"{kept} &amp; Co" in page.text, str(fault) in page.text) == (status, True, True)
+
+
+async def test_what_was_taken_cannot_be_sent_again(engine: Faster, ada: Browser) -> None:
+    """
+    The server goes away once the task has taken an answer: the page says so, and leads to the task.
+    """
+    await engine.start("ask", Content.from_text("go"), task_id="a1")
+    engine.between = partial(raising, Taken("task a1 has taken the message, which is not to be sent again"))
+
+    page = await ada.send("/answer", task="a1", gate=(await gate_of(engine, "a1")).gate, text="Grace & Co")
+
+    assert (page.status_code, "task a1 has taken the message" in page.text) == (202, True)
+    assert 'href="/task/a1">To the task' in page.text
+    assert "Send it again" not in page.text
 
 
 async def raising(fault: Exception) -> None:
