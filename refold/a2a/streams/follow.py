@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from math import inf
 
 from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
@@ -37,7 +36,8 @@ from refold.record import TaskRecord, record_of, with_entry
 HEADER = "last-event-id"
 
 WORKER_S = 10.0
-"""Seconds for which a reconnecting caller waits for a task's worker; after that it gets an error, and may try again."""
+"""Seconds for which a stream waits for a task's worker before it goes on. After that, a caller who reconnects gets an
+error and may try again, and a stream that has just sent a question ends."""
 
 
 class Streams:
@@ -107,26 +107,37 @@ class Streams:
                 record = with_entry(record, item)
                 if _rests(record, after, over_pauses) and (record.ended or await self._stands(record, newest)):
                     return
-        ended = await self.engine.record(record.task_id)
+        ended = await patience.read(self.engine, record.task_id)
         if ended.ended:  # ended by Temporal, so without an entry
             yield last_update_of(ended)
 
     async def _stands(self, pause: TaskRecord, newest: int | None) -> bool:
-        """Whether no entry had followed a pause as the stream began; if nobody knew that, whether none has by now."""
+        """Whether a pause is the task's newest entry as the stream began (`newest`).
+
+        With `newest` None, the task is read now. If its worker does not answer, the pause counts as the newest entry: a
+        caller of A2A 0.3 learns from the end of the stream that the task asks.
+        """
         if newest is not None:
             return pause.seq >= newest
-        now = await self._answered(await self.engine.record(pause.task_id), within_s=inf)
+        try:
+            now = await self._answered(await patience.read(self.engine, pause.task_id))
+        except NoWorker:
+            return True
         return pause.seq >= now.seq and not now.ended
 
-    async def _answered(self, record: TaskRecord, *, within_s: float = WORKER_S) -> TaskRecord:
-        """The task as its worker knows it: a record without a worker may lack events that the caller has seen."""
+    async def _answered(self, record: TaskRecord) -> TaskRecord:
+        """The task as its worker knows it: a record without a worker may lack events that the caller has seen.
+
+        Raises:
+            NoWorker: No worker answered for `WORKER_S`.
+        """
         clock = asyncio.get_running_loop().time
-        until = clock() + within_s
+        until = clock() + WORKER_S
         while record.note and not record.ended:
             if clock() > until:
                 raise NoWorker(record.note)
             await asyncio.sleep(patience.AGAIN_S)
-            record = await self.engine.record(record.task_id)
+            record = await patience.read(self.engine, record.task_id)
         return record
 
     async def _as_of(

@@ -9,6 +9,7 @@ from contextlib import aclosing
 
 from refold.core.fold.journal import Entry
 from refold.engine import Engine, News, NotConnected, NoWorker
+from refold.record import TaskRecord
 
 AGAIN_S = 0.5
 """Seconds before a task is asked for again whose worker or server did not answer."""
@@ -43,5 +44,23 @@ async def watched(engine: Engine, task_id: str, *, after: int, follow: bool) -> 
             logger.warning("task %s: %s", task_id, error)
             away_since = away_since or clock()
             if clock() - away_since > OUTAGE_S:
+                raise
+        await asyncio.sleep(AGAIN_S)
+
+
+async def read(engine: Engine, task_id: str) -> TaskRecord:
+    """See `Engine.record`.
+
+    Raises:
+        NotConnected: The server did not answer for `OUTAGE_S`.
+    """
+    clock = asyncio.get_running_loop().time
+    until = clock() + OUTAGE_S
+    while True:
+        try:
+            return await engine.record(task_id)
+        except NotConnected as error:
+            logger.warning("task %s: %s", task_id, error)
+            if clock() > until:
                 raise
         await asyncio.sleep(AGAIN_S)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from itertools import repeat
 from typing import Any
 
 import httpx
@@ -13,7 +14,7 @@ from starlette.applications import Starlette
 
 from refold import Content
 from refold.a2a import Settings, a2a_app
-from refold.engine import News, NoWorker
+from refold.engine import EngineError, News, NotConnected, NoWorker
 from refold.record import TaskRecord
 from refold.testing import FakeEngine
 from tests.a2a import skills
@@ -389,6 +390,65 @@ async def test_a_stream_does_not_end_at_a_question_that_was_answered() -> None:
                 frames = await stream.rest()
 
     assert (frames[0].id, frames[-1].id) == ("0.0", "2.1")
+
+
+class Losing(FakeEngine):
+    """An engine that has these faults in turn as a task is read; without its worker it knows little of the task."""
+
+    faults: Iterator[EngineError] = iter(())
+
+    async def record(self, task_id: str) -> TaskRecord:
+        """See `Engine.record`."""
+        record = await super().record(task_id)
+        match next(self.faults, None):
+            case None:
+                return record
+            case NoWorker() as fault:
+                return record.model_copy(update={"seq": 0, "note": str(fault)})
+            case fault:
+                raise fault
+
+
+@pytest.mark.parametrize("worker_away", [1, 2])
+async def test_a_server_that_restarts_as_a_question_is_sent_ends_no_stream(
+    worker_away: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The stream, which began without a worker, reads the task to know whether the question stands, and waits for the
+    server.
+    """
+    monkeypatch.setattr("refold.a2a.streams.patience.AGAIN_S", 0.01)
+    fake = Losing(skills.ALL)
+    async with running(fake) as (calls, _):
+        key = {"Idempotency-Key": "k"}
+        task = (await calls.result("SendMessage", sending("Hi", "ask"), **key))["task"]
+        await calls.result("SendMessage", answer(task["id"], text="Ada"))
+        fake.faults = iter([NoWorker("no worker answers")] * worker_away + [NotConnected("no server answers")] * 3)
+        async with opened(calls.http, calls.base, SEND, sending("Hi", "ask"), **key) as stream:
+            async with asyncio.timeout(10):
+                frames = await stream.rest()
+
+    assert (frames[0].id, frames[-1].id) == ("0.0", "2.1")
+
+
+async def test_a_stream_ends_at_a_question_whose_worker_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Nobody says whether the question stands, so after a while it counts as standing: a client of 0.3 learns from the
+    stream's end that the task asks.
+    """
+    monkeypatch.setattr("refold.a2a.streams.patience.AGAIN_S", 0.01)
+    monkeypatch.setattr("refold.a2a.streams.follow.WORKER_S", 0.05)
+    fake = Losing(skills.ALL)
+    async with running(fake) as (calls, _):
+        key = {"Idempotency-Key": "k"}
+        await calls.result("SendMessage", sending("Hi", "ask"), **key)
+        fake.faults = repeat(NoWorker("no worker answers"))
+        async with opened(calls.http, calls.base, SEND, sending("Hi", "ask"), **key) as stream:
+            async with asyncio.timeout(10):
+                frames = await stream.rest()
+
+    assert (frames[0].id, frames[-1].id) == ("0.0", "1.2")
+    assert frames[-1].state == "TASK_STATE_INPUT_REQUIRED"
 
 
 async def test_a_question_that_was_answered_ends_no_resubscription_of_0_3(calls: Calls) -> None:
