@@ -22,7 +22,7 @@ from pydantic_core import to_json
 
 from refold.a2a.convert import METADATA, task_of
 from refold.a2a.streams.follow import Streams
-from refold.a2a.streams.updates import EventId, last_update_of
+from refold.a2a.streams.updates import EventId, last_update_of, whole
 from refold.engine import Engine, NoWorker
 from refold.record import TaskRecord
 from refold.webhooks import START, Shape, Update
@@ -83,7 +83,10 @@ class WebhookFeed:
 
     async def _after(self, record: TaskRecord, after: str | None) -> AsyncGenerator[Event, None]:
         """The task's stream after a cursor; begun anew if the task has no such event, since it was reset meanwhile."""
-        if record.note and after not in (None, START):  # ended by Temporal: its journal can be read no more
+        if record.note and record.ended and after is not None:  # ended by Temporal: its journal can be read no more
+            if after == START:
+                yield whole(record)
+            # Also after the whole task: a receiver that has had the task under the start's id drops it as a repeat.
             yield last_update_of(record)
             return
         seen = None if after is None else EventId.read(after)

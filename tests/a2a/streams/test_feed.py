@@ -148,6 +148,29 @@ async def test_a_delivery_that_resumes_after_its_task_was_terminated_tells_of_it
     assert await told(a2a_engine, task, shape, last[0].cursor) == last
 
 
+@pytest.mark.parametrize(("shape", "end"), [("1.0", "TASK_STATE_CANCELED"), ("0.3", "canceled")])
+async def test_a_receiver_that_knows_a_task_from_its_start_is_told_that_it_was_terminated(
+    a2a_engine: TemporalEngine, shape: Shape, end: str
+) -> None:
+    """
+    Under an id of its own: the receiver drops an update whose id it has had, and the first update of a task that
+    cannot be read any more is the task under the id of the start.
+    """
+    task = (await a2a_engine.start("ask", TEXT("Hi"))).task_id
+    async with aclosing(WebhookFeed(a2a_engine)(task, "1.0", START)) as updates:
+        first = await anext(updates)
+        await a2a_engine.client.get_workflow_handle(task).terminate()
+    assert first.cursor == START
+
+    last = await told(a2a_engine, task, shape, START)
+    body = json.loads(last[-1].body)
+    status = (body["statusUpdate"] if shape == "1.0" else body)["status"]
+
+    assert status["state"] == end
+    assert (last[0].id, last[-1].id) == (first.id, f"{START}-end")
+    assert await told(a2a_engine, task, shape, last[-1].cursor) == last
+
+
 class Lost(FakeEngine):
     """An engine whose worker may be lost for a moment, in which it knows little of a task."""
 
@@ -177,6 +200,20 @@ async def test_a_receiver_of_0_3_is_told_no_less_than_its_task_is() -> None:
 
     assert again.status.message is not None
     assert len(again.history or ()) == 4
+
+
+async def test_a_task_whose_worker_is_away_at_the_start_is_told_whole_later() -> None:
+    """
+    The feed waits for the worker, and then tells of every event: a task without a worker has not ended.
+    """
+    engine = Lost(skills.ALL)
+    task = (await engine.start("ask", TEXT("Hi"))).task_id
+    engine.lost = True
+    async with aclosing(WebhookFeed(engine)(task, "1.0", START)) as updates:
+        first = [await anext(updates) for _ in range(2)]
+
+    assert states(first)[0] == "TASK_STATE_SUBMITTED"
+    assert [update.id for update in first] == ["0.0", "1.1"]
 
 
 async def test_a_task_that_does_not_exist_is_not_there(fake: FakeEngine) -> None:
