@@ -25,12 +25,12 @@ import binascii
 import contextlib
 import os
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib.metadata import version
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import httpx2
 from standardwebhooks import Webhook as Signer
@@ -47,7 +47,8 @@ TOKEN_HEADER = "X-A2A-Notification-Token"
 OWN_SECRET = "standardwebhooks"
 
 PATIENCE_S = 15.0
-"""The time limit of one post in seconds, from the name's resolution to the answer; without the wait for its turn."""
+"""The time limit of one post in seconds, from the name's resolution to the answer; without the wait for its turn, and
+without the time in which the post asks whether it is still wanted."""
 
 ANSWER_S = 1.0
 """How long an answer is read whose status is known, in seconds; the connection of a longer one is closed, too."""
@@ -107,7 +108,8 @@ class Poster:
             headers={"user-agent": f"refold/{version('refold')}"},
             follow_redirects=False,
             trust_env=False,
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # one receiver's are none of another's business
+            # No cookie is kept: all webhooks share this client.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         )
 
     @classmethod
@@ -152,15 +154,16 @@ class Poster:
             id: The update's id; ASCII, the same on every attempt.
             body: The update as JSON.
             wanted: Whether it is to be posted still; asked where other posts had to end first, which may take minutes,
-                and where the post had to connect, which may take seconds.
+                and where the post had to connect, which may take seconds. Its errors are raised.
         """
         host = _host(webhook)
         try:
             async with self._turns.of(host) as waited:
                 if waited and wanted is not None and not await wanted():
                     return Answer(kind="changed")
-                async with asyncio.timeout(PATIENCE_S):
-                    status, headers = await self._post(webhook, self._headers(webhook, id, body), body, wanted)
+                async with asyncio.timeout(PATIENCE_S) as limit:
+                    extensions = {} if wanted is None else {"trace": _asking(wanted, limit)}
+                    status, headers = await self._post(webhook, self._headers(webhook, id, body), body, extensions)
         except _Unwanted:
             return Answer(kind="changed")
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, AddressRefused) as error:
@@ -171,9 +174,8 @@ class Poster:
         return Answer(kind="gone" if status == GONE else "later", why=said, wait_s=retry_after(headers))
 
     async def _post(
-        self, webhook: Webhook, headers: dict[str, str], body: bytes, wanted: Wanted | None
+        self, webhook: Webhook, headers: dict[str, str], body: bytes, extensions: dict[str, Any]
     ) -> tuple[int, httpx2.Headers]:
-        extensions = {} if wanted is None else {"trace": _asking(wanted)}
         async with self._http.stream(
             "POST", webhook.url, content=body, headers=headers, extensions=extensions
         ) as response:
@@ -207,8 +209,9 @@ class Poster:
         return headers
 
 
-def _asking(wanted: Wanted) -> Callable[[str, object], Coroutine[None, None, None]]:
-    """A request's `trace`, which raises `_Unwanted` on a new connection before anything is sent.
+def _asking(wanted: Wanted, limit: asyncio.Timeout) -> Callable[[str, object], Coroutine[None, None, None]]:
+    """A request's `trace`, which raises `_Unwanted` on a new connection before anything is sent. The post's time limit
+    does not run while `wanted` is asked.
 
     Source: httpx, request extensions.
     """
@@ -218,10 +221,25 @@ def _asking(wanted: Wanted) -> Callable[[str, object], Coroutine[None, None, Non
         nonlocal connects
         if event == "connection.connect_tcp.started":
             connects = True
-        elif event == "http11.send_request_headers.started" and connects and not await wanted():
-            raise _Unwanted
+        elif event == "http11.send_request_headers.started" and connects:
+            with _stopped(limit):
+                if not await wanted():
+                    raise _Unwanted
 
     return trace
+
+
+@contextlib.contextmanager
+def _stopped(limit: asyncio.Timeout) -> Iterator[None]:
+    """A time limit does not run during the block; afterwards it has left what it had before."""
+    clock, until = asyncio.get_running_loop().time, limit.when()
+    assert until is not None, "a post has a time limit"
+    left_s = until - clock()
+    limit.reschedule(None)
+    try:
+        yield
+    finally:
+        limit.reschedule(clock() + left_s)
 
 
 def _is_secret(text: str) -> bool:

@@ -17,8 +17,10 @@ from refold.effects.webhooks import post as webhooks
 from refold.effects.webhooks import turns
 from refold.effects.webhooks.post import Poster
 from refold.effects.webhooks.ssrf import Screen
+from refold.engine import NotConnected
 from refold.webhooks import Webhook
 from tests.services.receiver import Receiver
+from tests.waiting import a_moment
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
 OTHER = "whsec_" + base64.b64encode(b"fedcba9876543210fedcba9876543210").decode()
@@ -266,6 +268,55 @@ async def test_a_webhook_that_changed_while_its_post_connected_gets_none(poster:
     assert asked == ([True] if wanted else [False] * 2)
     assert sent.count(BODY) == (2 if wanted else 0)
     assert wanted or not sent
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_the_time_of_the_last_question_is_not_the_receivers(
+    poster: Poster, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    """
+    Temporal may say late whether the webhook is still wanted, or not at all: the receiver has the same time to answer,
+    and an error of Temporal's is no failure of the receiver.
+    """
+    monkeypatch.setattr(webhooks, "PATIENCE_S", 1.0)
+    clock = asyncio.get_running_loop().time
+
+    async def still() -> bool:
+        until = clock() + webhooks.PATIENCE_S
+        while clock() <= until:
+            await a_moment()
+        if away:
+            raise NotConnected("no server answers")
+        return True
+
+    with Receiver() as receiver:
+        hook = Webhook(id="w", url=receiver.url)
+        if away:
+            with pytest.raises(NotConnected):
+                await poster.post(hook, id="t/1", body=BODY, wanted=still)
+        else:
+            assert (await poster.post(hook, id="t/1", body=BODY, wanted=still)).kind == "taken"
+
+    assert len(receiver.posts) == (not away)
+
+
+async def test_a_receiver_that_is_silent_after_the_last_question_fails(
+    poster: Poster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The limit of the post goes on where it stood before the question.
+    """
+    monkeypatch.setattr(webhooks, "PATIENCE_S", 0.2)
+
+    async def still() -> bool:
+        return True
+
+    with Receiver(slow=True) as receiver:
+        hook = Webhook(id="w", url=receiver.url)
+        async with asyncio.timeout(10):
+            answer = await poster.post(hook, id="t/1", body=BODY, wanted=still)
+
+    assert answer.kind == "later"
 
 
 @pytest.mark.parametrize(
