@@ -203,9 +203,13 @@ def _overtake(draft: Draft, fired: TimerFired) -> None:
 
 
 def _lost_to(draft: Draft, event: Event) -> tuple[str, ...]:
-    """The ids of what loses its race to this outcome, which the skill is called to learn; nothing else changes."""
+    """The ids of what loses its race to this outcome, which the skill is called to learn; nothing else changes.
+
+    Among them is what won: nobody awaits its outcome any more, either.
+    """
     trial = copy(draft)
-    trial.live, trial.ask_patched, trial.patches, trial.notes, trial.entered = None, None, {**draft.patches}, [], []
+    trial.live, trial.patches, trial.notes, trial.entered = None, {**draft.patches}, [], []
+    trial.ask_patched, trial.recorded = None, None  # the same answers now as when the event was first taken
     at_work = skill_at_work.set(draft.base.skill)
     try:
         return draft.skill.on(draft.state, event, _moment(trial), None).withdraws

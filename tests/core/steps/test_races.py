@@ -227,6 +227,26 @@ def test_a_timer_waits_for_what_does_not_race_with_it() -> None:
     assert (entry.held, task.state) == (True, TaskState.BLOCKED)
 
 
+def test_a_patch_decides_the_same_when_the_journal_is_folded() -> None:
+    """
+    The step is called to learn what lost before its patches are answered, then and when it is folded.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        index, _ = await ctx.first(ctx.llm("think", "?"), ctx.sleep(60, id="patience"))
+        if index == 1 and ctx.patched("strict"):
+            raise ValueError("too slow")
+        return ctx.complete()
+
+    task = ByHand(skill(begin), patched=lambda _: True)
+    unreachable(task)
+
+    task.ring("patience")
+
+    assert (task.status, "too slow" in task.reason) == (Status.FAILED, True)
+    assert task.folded() == task.task
+
+
 def test_a_timer_that_an_earlier_release_held_stays_held() -> None:
     """
     Its journal says so, and its history has no marker.
