@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from threading import current_thread, main_thread
 from traceback import walk_tb
@@ -25,6 +25,7 @@ from refold.core.fold import ending, failures
 from refold.core.fold.draft import Draft
 from refold.core.fold.failures import Action, Role, Stage, cell_of
 from refold.core.fold.redo import adopt_new_outcomes
+from refold.core.fold.snapshot import Pending
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, TaskEvent, TaskState
 
@@ -48,6 +49,7 @@ def settle(draft: Draft, events: Iterable[Event] = ()) -> None:
     if draft.lifecycle in TERMINAL:
         return
     adopt_new_outcomes(draft)
+    _overtake(draft, fresh)
     if draft.lifecycle is not TaskState.RUNNING or draft.redoing:
         draft.hold(*fresh)
         return
@@ -87,8 +89,7 @@ def _decide_redone(draft: Draft) -> None:
 def _deliverable(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
     """Handle the failures that are not for the skill now, and yield the events to deliver later.
 
-    While the task is paused, timers are delivered here, and so are answers in a race (`questions.closed`). A timer that
-    wins a race lets a retrying or blocked task run again.
+    While the task is paused, timers are delivered here, and so are answers in a race (`questions.closed`).
     """
     for event in events:
         if isinstance(event, CommandFailed) and cell_of(draft, event).stage is not Stage.RUNNING:
@@ -96,8 +97,6 @@ def _deliverable(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
         elif isinstance(event, TimerFired | UserMessage | DecisionMade) and draft.lifecycle is TaskState.PAUSED:
             _call(draft, event)
         else:
-            if isinstance(event, TimerFired):
-                _overtake(draft, event)
             yield event
 
 
@@ -187,19 +186,34 @@ def _end_race(draft: Draft, event: Event) -> None:
         _leave_pause(draft)
 
 
-def _overtake(draft: Draft, fired: TimerFired) -> None:
-    """Let the task run again if all that it retries or is blocked on are model calls that lost a race to this timer."""
+def _overtake(draft: Draft, fresh: Sequence[Event]) -> None:
+    """Let the task run again if all that it retries or is blocked on are model calls that lost a race to a timer.
+
+    The timer's end is one of the `fresh` events, or held since an earlier one. Held ends are looked at only when the
+    task retries or is blocked on other commands than before, because the step is run once more to learn what lost.
+    """
     if draft.lifecycle not in (TaskState.RETRYING, TaskState.BLOCKED) or draft.redoing:
         return
-    asleep = {id for id, one in draft.pending.items() if isinstance(one.command, Sleep)}
-    stuck = {id: one.command for id, one in draft.pending.items() if one.blocked or (one.due_at and id not in asleep)}
-    if not stuck or not all(isinstance(command, CallLlm | CallChat) for command in stuck.values()):
+    stuck = _stuck(draft.pending)
+    if not stuck or not all(isinstance(command, CallLlm) for command in stuck.values()):
         return
-    if not stuck.keys() <= set(_lost_to(draft, fired)) or not draft.patched(OVERTAKES):
+    changed = stuck.keys() != _stuck(draft.base.pending).keys()
+    ends = [one for one in (*fresh, *(draft.held if changed else ())) if isinstance(one, TimerFired)]
+    # One end tells for all: steps, which alone have races, go on with every outcome that is there.
+    if not ends or not stuck.keys() <= set(_lost_to(draft, ends[0])) or not draft.patched(OVERTAKES):
         return
     draft.withdraw(tuple(stuck))
     retrying = draft.lifecycle is TaskState.RETRYING
     draft.move(TaskEvent.RETRY if retrying else TaskEvent.DEPENDENCY_RESOLVED)
+
+
+def _stuck(pending: Mapping[str, Pending]) -> dict[str, Command]:
+    """The commands that a task retries or is blocked on, by invocation id."""
+    return {
+        id: one.command
+        for id, one in pending.items()
+        if one.blocked or (one.due_at and not isinstance(one.command, Sleep))
+    }
 
 
 def _lost_to(draft: Draft, event: Event) -> tuple[str, ...]:

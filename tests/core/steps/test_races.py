@@ -227,6 +227,37 @@ def test_a_timer_waits_for_what_does_not_race_with_it() -> None:
     assert (entry.held, task.state) == (True, TaskState.BLOCKED)
 
 
+async def hasty_beside_a_tool(ctx: Ctx, content: Content) -> Transition:
+    async def think() -> str:
+        index, value = await ctx.first(ctx.llm("think", "?"), ctx.sleep(60, id="patience"))
+        return f"{index} {value}"
+
+    async def look() -> str:
+        return str(await ctx.tool("look"))
+
+    return ctx.complete(" ".join(await ctx.parallel(think(), look())))
+
+
+@BOTH
+def test_a_timer_that_was_held_wins_once_nothing_else_keeps_the_task(cut: bool) -> None:
+    """
+    It waits for the tool's retry alone, not for that of the call that lost.
+    """
+    task = ByHand(skill(hasty_beside_a_tool), cut=cut)
+    task.say()
+    task.fail("think", busy(retry_after=3600))
+    task.fail("look", busy(retry_after=70))
+    assert task.ring("patience").held
+    assert task.state is TaskState.RETRYING
+
+    entry = task.ring("look")
+
+    assert (entry.held, task.state, task.out, task.alarms) == (False, TaskState.RUNNING, ["look"], [])
+    task.give("look", "L")
+    assert task.said[-1] == "1 None L"
+    assert task.folded() == task.task
+
+
 def test_a_patch_decides_the_same_when_the_journal_is_folded() -> None:
     """
     The step is called to learn what lost before its patches are answered, then and when it is folded.
@@ -442,6 +473,7 @@ def test_the_laws_hold() -> None:
     check_laws(skill(begin), max_examples=30)
     check_laws(skill(races_after_charge), max_examples=30)
     check_laws(skill(hasty), max_examples=30)
+    check_laws(skill(hasty_beside_a_tool), max_examples=30)
 
 
 async def races_after_charge(ctx: Ctx, content: Content) -> Transition:
