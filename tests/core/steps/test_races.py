@@ -258,6 +258,27 @@ def test_a_timer_that_was_held_wins_once_nothing_else_keeps_the_task(cut: bool) 
     assert task.folded() == task.task
 
 
+@BOTH
+def test_an_answer_that_is_held_wins_when_the_timer_of_its_race_ends(cut: bool) -> None:
+    """
+    The answer comes before the timer's end among the arguments.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        index, value = await ctx.first(ctx.llm("think", "?"), ctx.llm("other", "?"), ctx.sleep(60, id="patience"))
+        return ctx.complete(f"{index} {value}")
+
+    task = ByHand(skill(begin), cut=cut)
+    task.say()
+    task.fail("think", busy(retry_after=3600))
+    assert task.give("other", "O").held
+
+    task.ring("patience")
+
+    assert (task.status, task.said[-1]) == (Status.COMPLETED, "1 O")
+    assert task.folded() == task.task
+
+
 def test_a_patch_decides_the_same_when_the_journal_is_folded() -> None:
     """
     The step is called to learn what lost before its patches are answered, then and when it is folded.
