@@ -47,7 +47,11 @@ class TaskExists(EngineError):
 
 
 class RunGone(EngineError):
-    """The server keeps a run of a task no more, and with it the entries that it holds."""
+    """A part of a task's journal is kept no more: the server deleted its run, or the storage has lost its entries.
+
+    Entries that were damaged in the storage are lost, too. Not raised where the server or the storage cannot be
+    reached: the entries may be there.
+    """
 
 
 class UnknownSkill(EngineError):

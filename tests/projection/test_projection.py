@@ -20,7 +20,7 @@ from refold import Content, Ctx, TaskState, Transition, flow_skill, step
 from refold.core.errors import DefinitionError, InputRejected, RefoldError
 from refold.core.events import DependencyResolved
 from refold.core.fold.journal import Entry
-from refold.engine import Listed, NotConnected, NoWorker, Place, TaskFilter, TaskNotFound
+from refold.engine import Listed, NotConnected, NoWorker, Place, RunGone, TaskFilter, TaskNotFound
 from refold.projection import Projection, ProjectionUnavailable, Projector, TransitionRow
 from refold.projection.project import ALL_S, LATE_S, QUIET_S
 from refold.projection.tables import Emptied, Gap
@@ -433,6 +433,34 @@ def test_an_id_that_is_used_again_is_found_out_once_its_journal_is_read(
 
     assert first.unread == {"t": "nobody answers"}
     assert [*projection.dump()] == [*other.dump()]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_task_whose_earlier_entries_are_gone_goes_on(file: Path, ended: bool) -> None:
+    """
+    They are projected, and a projector that starts anew needs none of them.
+    """
+    engine = engine_with("t")
+    if ended:
+        answer(engine, "t")
+    projection = Projection(str(file))
+    asyncio.run(Projector(engine, projection).once())
+    [row] = rows(file, "task_checkpoints")
+    kept = json.loads(row["checkpoint_data"])["seq"]
+    if not ended:
+        answer(engine, "t")
+
+    class Lost(Counted):
+        async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+            if after < kept:
+                raise RunGone("the storage lacks them")
+            async for entry in super().journal(task_id, after=after):
+                yield entry
+
+    done = asyncio.run(Projector(Lost(engine), projection).once())
+
+    assert done.unread == {}
+    assert moves(projection, "t")[-1] == "done"
 
 
 def test_a_journal_with_a_gap_holds_up_no_other(file: Path) -> None:

@@ -26,7 +26,8 @@ from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_away, server_refused, timed_out, under_way, why_unanswered
 from refold.temporal.client.views import result_of, why_ended
 from refold.temporal.data.marks import marks_of
-from refold.temporal.data.payloads import Stored, load
+from refold.temporal.data.payloads import PartsCodec, Stored, load
+from refold.temporal.data.storage import ValueCorrupt, ValueMissing
 from refold.temporal.data.wire import PAGE_ENTRIES, WRONGLY_ASKED, EarlierRun, Page, Segment, TaskResult
 
 T = TypeVar("T")
@@ -244,7 +245,10 @@ class JournalReader:
         try:
             return await load(journal, self.connection.client.data_converter)
         except StorageError as error:
-            raise EngineError(f"entries up to {run.last} of task {self.task_id!r} cannot be read: {error}") from error
+            codec = self.connection.client.data_converter.payload_codec
+            there = isinstance(codec, PartsCodec) and codec.storage.ready()
+            kind = RunGone if there and isinstance(error, ValueMissing | ValueCorrupt) else EngineError
+            raise kind(f"entries up to {run.last} of task {self.task_id!r} cannot be read: {error}") from error
 
     async def page(self, run_id: str | None, after: int) -> Page:
         """A page of one run's journal, from its worker."""

@@ -16,11 +16,11 @@ from temporalio.worker import Worker
 from refold import InputRejected, Status
 from refold.core.content import as_content
 from refold.core.lifecycle import TaskState
-from refold.engine import Listed, TaskFilter
+from refold.engine import EngineError, Listed, RunGone, TaskFilter
 from refold.temporal import TemporalEngine
 from refold.temporal.client import search
 from refold.temporal.data.payloads import data_converter
-from refold.temporal.data.storage import Folder
+from refold.temporal.data.storage import Folder, Off
 from tests.temporal.test_task import settled
 from tests.waiting import a_moment
 
@@ -220,3 +220,23 @@ async def test_a_task_that_a_client_cannot_read_hides_no_other(
     assert [shown[id].status for id in ids] == [Status.CANCELED] * 2
     assert shown[ids[0]].note == ""
     assert "is not in the folder" in shown[ids[1]].note
+
+
+@pytest.mark.parametrize("lacking", [True, False], ids=["lacking", "away"])
+async def test_entries_that_the_storage_lacks_are_gone(
+    engine: TemporalEngine, client: Client, folder: Folder, lacking: bool
+) -> None:
+    """
+    Where there is no storage, nobody knows whether they are, and a reader asks again later.
+    """
+    owner = f"loser-{uuid4().hex[:8]}"
+    id = (await engine.start("talk", as_content("small"), owner=owner)).task_id
+    await settled(engine, id)
+    await engine.cancel(id)
+    await until_found(engine, TaskFilter(owner=owner, status=Status.CANCELED), 1)
+    config: dict[str, Any] = {**client.config(), "data_converter": data_converter(folder if lacking else Off())}
+
+    with pytest.raises(EngineError, match=f"entries up to .* of task {id!r} cannot be read: the value") as caught:
+        _ = [entry async for entry in TemporalEngine(Client(**config), "tests").journal(id)]
+
+    assert isinstance(caught.value, RunGone) == lacking
