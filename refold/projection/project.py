@@ -192,8 +192,10 @@ class Projector:
                 some, await asyncio.gather(*(self._catch_up(one, done) for one in some)), strict=True
             ):
                 self._known[one.task_id] = one
-                followed = found in (Found.NEW, Found.NOTHING) and not one.over
-                (self._followed.add if followed else self._followed.discard)(one.task_id)
+                if found in (Found.NEW, Found.NOTHING) and not one.over:
+                    self._followed.add(one.task_id)
+                else:
+                    self._followed.discard(one.task_id)
                 look = self._looks.pop(one.task_id, None)
                 if found is Found.GONE or (one.over and found is not Found.UNREAD):
                     continue
@@ -227,7 +229,7 @@ class Projector:
         try:
             async with aclosing(self._source.journal(task.task_id, after=row.seq - 1)) as entries:
                 same = await anext(entries, None)
-        except RunGone:  # nothing tells the tasks apart
+        except RunGone:  # that entry comes back no more, so nothing tells the tasks apart
             return False
         return same is None or same.at != row.updated_at
 

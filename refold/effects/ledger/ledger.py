@@ -8,8 +8,9 @@ Four promises about one process:
 
 1. One call at a time performs a key; the ledger tells the others to wait, without asking the database.
 2. A report that cannot be written after an effect stays in memory and is written once the database answers again.
-3. An attempt of this process that the database has written and not confirmed was never begun: this process begins it.
-   An attempt that was confirmed may have had its effect, whatever the database has lost since.
+3. If the database did not confirm the write of an attempt, this process did not perform it; when this process finds
+   that receipt, it begins the effect. An attempt that was confirmed may have had its effect, whatever the database has
+   lost since.
 4. A receipt that is gone while this process performs its key, as from a database that was emptied or restored from an
    older backup, is written again, with the first renewal or report after that.
 """
