@@ -157,9 +157,9 @@ class Redo(Value):
         skipped: Ids of commands whose final failure `fold` skips.
         outcomes: The new outcomes so far, by the effect's place (see `lineage/ids.py`).
         in_turn: The effects are performed again one after the other. Tasks of earlier releases perform all at once.
-        lost: Ids of the calls of races that were over meanwhile: those that lost, and those that won. None if no race of
-            questions was open, and in tasks of earlier releases, where all questions of a race close before the effects
-            are performed again.
+        lost: Ids of the calls of races that ended meanwhile: of those that lost, and of those that won. None if no race
+            of questions was open, and in tasks of earlier releases, where all questions of a race close before the
+            effects are performed again.
     """
 
     base: Snapshot
