@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from refold.cli.app import app
 from refold.static.check import RULES
-from tests.static.conftest import Check, check
+from tests.static.conftest import Check, Checked, check
 
 BUY, LETTER, SHOP, TOOLS = "workflows/buy.py", "workflows/letter.py", "activities/shop.py", "activities/__init__.py"
 
@@ -206,6 +206,27 @@ WRONG = {
         rule="call",
         at="id=wish",
         says=("'find_order'", "it needs order_id", "it takes (order_id)"),
+    ),
+    "a tool's argument by its place": Wrong(
+        old=FIND,
+        new="order = await ctx.tool(find_order, 24)",
+        rule="call",
+        at="find_order, 24",
+        says=("arguments of the tool 'find_order' are given by name, `name=value`, not 24 (int)",),
+    ),
+    "a text as a tool's argument by its place": Wrong(
+        old=FIND,
+        new="order = await ctx.tool(find_order, 'o-1')",
+        rule="call",
+        at="find_order, 'o-1'",
+        says=("arguments of the tool 'find_order' are given by name, `name=value`, not 'o-1' (str)",),
+    ),
+    "a tool's argument named by a number": Wrong(
+        old=FIND,
+        new="order = await ctx.tool(find_order, {1: 'o-1'})",
+        rule="call",
+        at="{1:",
+        says=("arguments of the tool 'find_order' are given by name, `name=value`, not {1: 'o-1'} (dict)",),
     ),
     "a compensated tool by its name": Wrong(
         old=CHARGE,
@@ -520,6 +541,16 @@ def test_every_option_of_a_call_is_no_argument_of_its_tool(folder: Path, checked
     file.write_text(file.read_text().replace(CHARGE, f"{CHARGE[:-1]}, {options})"))
 
     assert checked().found == []
+
+
+def test_a_dict_that_cannot_be_made_is_not_made(folder: Path, checked: Check) -> None:
+    """
+    A key that cannot be hashed fails when the task runs; the check goes on.
+    """
+    file = folder / BUY
+    file.write_text(file.read_text().replace(FIND, "order = await ctx.tool(find_order, {'order_id': {[1]: 2}})"))
+
+    assert checked() == Checked(0, [])
 
 
 ITEMS = """import os

@@ -150,7 +150,7 @@ class Cmd:
         spec = None if isinstance(tool, str) else declared(tool)
         name, undo = (tool, None) if spec is None else (spec.name, spec.undone_by)
         if args is not None and not isinstance(args, Mapping):
-            raise SkillError(f"arguments of the tool {name!r} are given by name, `name=value`, not {shown(args)}")
+            raise SkillError(by_place(name, args))
         given = {**(args or {}), **more}
         if spec is not None and (found := spec.unfit(given.keys())):
             raise SkillError(f"command {id!r} cannot call the tool {name!r}: {found}")
@@ -242,6 +242,11 @@ def declared(tool: Callable[..., Any]) -> ToolSpec:
         called = getattr(tool, "__name__", repr(tool))
         raise SkillError(f"{called} is not a tool: declare it with @tool(effect=...), or give a tool's name")
     return spec
+
+
+def by_place(tool: str, args: object) -> str:
+    """What is wrong with `args` as the arguments of a tool, if it does not name them."""
+    return f"arguments of the tool {tool!r} are given by name, `name=value`, not {shown(args)}"
 
 
 def _offered(tool: str | ToolOffer | Callable[..., Any]) -> ToolOffer:

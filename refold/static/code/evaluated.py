@@ -48,10 +48,10 @@ def value_of(node: ast.expr | None, unit: Unit) -> Any:
         case ast.Tuple(elts=items):
             return _all([value_of(item, unit) for item in items], tuple)
         case ast.Set(elts=items):
-            return _all([value_of(item, unit) for item in items], _as_set)
+            return _all([value_of(item, unit) for item in items], lambda known: _made(set, known))
         case ast.Dict(keys=keys, values=values):
             pairs = [(value_of(key, unit), value_of(value, unit)) for key, value in zip(keys, values, strict=True)]
-            return _all([one for pair in pairs for one in pair], lambda _: dict(pairs))
+            return _all([one for pair in pairs for one in pair], lambda _: _made(dict, pairs))
         case ast.Subscript() | ast.BinOp(op=ast.BitOr()):
             return _type(node, unit)
         case _:
@@ -106,10 +106,10 @@ def _all(items: list[Any], make: Any) -> Any:
     return UNKNOWN if any(item is UNKNOWN for item in items) else make(items)
 
 
-def _as_set(items: list[Any]) -> Any:
+def _made(kind: type[set[Any] | dict[Any, Any]], items: list[Any]) -> Any:
     try:
-        return set(items)
-    except TypeError:
+        return kind(items)
+    except TypeError:  # an item or a key that cannot be hashed
         return UNKNOWN
 
 

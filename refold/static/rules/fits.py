@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from refold.core.authoring.cmd import Cmd
+from refold.core.authoring.cmd import Cmd, by_place
 from refold.core.authoring.context import Ctx
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import skill_id
@@ -117,6 +117,10 @@ def _tool(asked: Asked, node: ast.expr | None, known: Known) -> Iterator[Finding
     args = asked.argument(1 if asked.by == "ctx" else 2, "args")
     if args is not None:
         more = value_of(args, asked.unit)
+        named = isinstance(more, Mapping) and all(isinstance(name, str) for name in more)
+        if not (named or more is UNKNOWN or more is None):
+            yield _found(asked, "call", by_place(spec.name, more))
+            return
         names = _keys(args) if more is UNKNOWN else set(more or ())
         if names is None:
             return
