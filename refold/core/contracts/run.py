@@ -16,7 +16,7 @@ from refold.core.authoring.context import Ctx, Moment
 from refold.core.authoring.skill import Live, Options
 from refold.core.authoring.transition import NOTHING, StatePatch, Transition, altered
 from refold.core.contracts.audit import ORCHESTRATOR, ErrorRecord, StateTransitionEvent, error_record
-from refold.core.contracts.contract import Contract
+from refold.core.contracts.contract import Contract, plain
 from refold.core.contracts.routes import NO_MOVE, Execution, Routes
 from refold.core.contracts.rules import HookFailed, StateValidator, called
 from refold.core.contracts.view import Guard, view_of
@@ -40,6 +40,9 @@ from refold.core.steps.params import Source
 from refold.core.steps.position import Position, known_then
 from refold.core.steps.run import Drive
 from refold.core.steps.spec import StepSpec
+
+MOVES_BY_PATCH = "refold.moves_by_patch"
+"""The patch with which a patch that sets the lifecycle's field makes a move; earlier releases did not check it."""
 
 
 class ContractedMachine(StepMachine):
@@ -238,6 +241,8 @@ class _Orchestrator(Hooks):
         execution, check = self._current, self.validator
         step, terms, source, before = execution.step.name, execution.terms, execution.lifecycle, execution.before
         check.check_writes(step, terms, source, patch)
+        if to == NO_MOVE:
+            to = self._written_move(patch)
         fields, move = dict(patch.fields), None
         if to != NO_MOVE and check.lifecycle.moves:
             move = check.check_move(step, terms, source, to, patch)
@@ -250,6 +255,12 @@ class _Orchestrator(Hooks):
             check.check_invariants_after(step, source, before.state, after)
         self.shared = after
         self._note_execution(source if to == NO_MOVE else to, patch=written, owned=owned)
+
+    def _written_move(self, patch: StatePatch) -> str:
+        """The state that the patch alone moves to; `NO_MOVE` if it moves to none."""
+        source = self._current.lifecycle
+        to = plain(patch.fields.get(self.machine.contract.lifecycle, source))
+        return NO_MOVE if to == source or not self.moment.patched(MOVES_BY_PATCH, False) else to
 
     # --- when a step fails
 

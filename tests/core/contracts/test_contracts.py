@@ -42,6 +42,7 @@ from refold.core.fold.apply import advance
 from refold.lineage.recover import recover
 from refold.record import explain
 from refold.testing import Played, fails, laws_of, permanent, play, reply, user
+from tests.core.byhand import ByHand
 
 
 class Plan(BaseModel):
@@ -644,6 +645,75 @@ def test_a_step_may_be_freed_from_the_moves_and_the_journal_says_so() -> None:
     moved = next(event for event in audit(free) if event.stage == "write")
     assert (moved.from_state, moved.to_state, moved.free) == ("writing", "new", True)
     assert found(astray, "write").type == "UnauthorizedWriteError"
+
+
+class Door(BaseModel):
+    """What a door is, and how often it was closed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: str = "open"
+    closed: int = 0
+
+
+DOOR = Contract(
+    state=Door,
+    begins=lambda content, ctx: Door(),
+    owned=["closed"],
+    lifecycle="at",
+    moves=[
+        Move("open", "closed", then=lambda door: StatePatch(closed=door.closed + 1)),
+        Move("closed", "locked"),
+        Move("open", "failed"),
+    ],
+)
+
+
+def waiting(ctx: Ctx) -> Transition:
+    return ctx.await_input("next", "And now?")
+
+
+def door(to: str) -> Any:
+    """A step sets the field of the lifecycle, and goes to a freed step that runs in any state."""
+    return table(
+        "door",
+        Step("begin", lambda: Transition.goto("look").patch(at=to), enters="open", writes=["at"]).start(),
+        Step("look", waiting, enforce_moves=False),
+        Step("heard", lambda: Transition.goto("lock"), enforce_moves=False).resume_from("look"),
+        Step("lock", completed, enters="closed"),
+        contract=DOOR,
+    )
+
+
+def test_a_move_by_the_patch_alone_is_a_move_like_any_other() -> None:
+    """
+    Where the next step runs in any state, the patch says the state: the move must be legal, its `then` is applied, and
+    the audit has it. The state at hand is no move.
+    """
+    legal = play(door("closed"), "x", unfinished=True)
+    illegal = play(door("locked"), "x", unfinished=True)
+    none = play(door("open"), "x", unfinished=True)
+
+    moved = next(event for event in audit(legal) if event.stage == "begin")
+    assert (moved.from_state, moved.to_state) == ("open", "closed")
+    assert cast("Any", legal.snapshot.state)["state"] == {"at": "closed", "closed": 1}
+    assert found(illegal, "begin").type == "IllegalMoveError"
+    assert "there is no move from open to locked" in illegal.reason
+    assert cast("Any", none.snapshot.state)["state"] == {"at": "open", "closed": 0}
+    assert [entry.patches for entry in none.entries] == [{}]
+
+
+def test_a_task_of_an_earlier_release_keeps_a_move_that_was_not_checked() -> None:
+    """
+    Its journal says so, and its history has no marker.
+    """
+    task = ByHand(skill_of(door("locked")), patched=lambda _: False)
+    entry = task.say()
+
+    (moved,) = [event for event in entry.audit if event.stage == "begin"]
+    assert (moved.from_state, moved.to_state) == ("open", "open")
+    task.journal = [one.changed({"patches": {}}) for one in task.journal]
+    assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
 
 
 # --- stages that hand their output on
