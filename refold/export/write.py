@@ -138,13 +138,13 @@ class _Section:
         async with aclosing(self.engine.past(self.task_id)) as past:
             async for one in past:
                 if isinstance(one, Snapshot):
-                    if not begun:
-                        begun = True
+                    first, begun = not begun, True
+                    if first:
                         # A recovered or forked task continues parts of the other task, which no entry of its own asks.
                         self.parts += [id for id, sent in one.pending.items() if isinstance(sent.command, CallSkill)]
                         yield writer.line("header", self._header(view, one))
                         yield writer.line("task", redacted(view) if redact else view)
-                    if one.seq < view.seq or one.seq == 0:
+                    if first or one.seq < view.seq:  # a later run's is left out with its entries
                         yield writer.line("base", redacted(one) if redact else one)
                 elif one.seq <= view.seq:
                     self.parts += [sent.invocation_id for sent in one.commands if isinstance(sent.command, CallSkill)]

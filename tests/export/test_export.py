@@ -41,6 +41,7 @@ from refold.export import DamagedExport, ExportEngine, ExportError, read_export,
 from refold.export.differs import CodeDiffers, refolded
 from refold.export.layout import KINDS, Line, sealed
 from refold.export.write import Source, Wanted
+from refold.lineage.fork import fork
 from refold.testing import FakeEngine, histories
 from refold.testing.callbacks import SETTINGS
 from refold.testing.strategies import Happening, first_of
@@ -451,6 +452,24 @@ class Kept:
         yield self.snapshots[0]
         for entry in self.entries:
             yield entry
+
+
+@pytest.mark.parametrize("redact", [False, True])
+@pytest.mark.parametrize("forked", [False, True])
+async def test_a_task_without_an_entry_of_its_own_is_exported_with_its_base(forked: bool, redact: bool) -> None:
+    """
+    The base of a fork has the number of the other task's last entry: the file has it all the same.
+    """
+    at = engine()
+    await bought(at)
+    [base] = [one async for one in at.past("t1") if isinstance(one, Snapshot)]
+    if forked:
+        entries = [entry async for entry in at.journal("t1")]
+        base, _ = fork(skill_of(Buys), base, entries, "new", entries[1].at, seq=2)
+
+    [task] = read_export(await lines_of(Kept([base], []), base.task_id, redact=redact))
+
+    assert (task.base.seq, task.header.last, task.entries) == (base.seq, base.seq, [])
 
 
 def happened(skill: Any, history: list[Happening]) -> Kept:
