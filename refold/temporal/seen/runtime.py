@@ -20,7 +20,6 @@ from refold.seen import meters, metrics
 
 METRICS_ENV = "REFOLD_METRICS"
 HEALTH_ENV = "REFOLD_HEALTH"
-HEADERS_ENV = "OTEL_EXPORTER_OTLP_HEADERS"
 
 _WAY_OUT = "give HOST:PORT for Prometheus, such as 127.0.0.1:9464, or the URL of an OpenTelemetry collector"
 
@@ -80,21 +79,13 @@ def _collector(given: str, name: str) -> OpenTelemetryConfig:
         url = urlsplit("")
     if url.scheme not in ("http", "https") or not url.hostname:
         raise DefinitionError(name, [f"{given!r} is no URL of a collector; {_WAY_OUT}"], what="setting")
-    headers = dict(_pairs(os.environ.get(HEADERS_ENV, "")))
+    # The SDK reads OTEL_EXPORTER_OTLP_HEADERS itself.
     return OpenTelemetryConfig(
         url=given,
-        headers=headers or None,
         durations_as_seconds=True,
         http=url.path not in ("", "/"),
         histogram_bucket_overrides=meters.buckets(),
     )
-
-
-def _pairs(headers: str) -> Iterable[tuple[str, str]]:
-    for pair in headers.split(","):
-        name, found, value = pair.partition("=")
-        if found:
-            yield name.strip(), value.strip()
 
 
 def address(given: str, name: str, *, free: bool = False) -> tuple[str, int]:

@@ -59,7 +59,7 @@ def test_prometheus_finds_them() -> None:
 @pytest.mark.slow
 def test_a_collector_gets_them() -> None:
     """
-    Over HTTP, as OpenTelemetry has it, with the headers that its own setting names.
+    Over HTTP, as OpenTelemetry has it, with the headers that its own setting names, percent-encoded.
     """
     came: Queue[tuple[str, str | None, bytes]] = Queue()
 
@@ -76,14 +76,14 @@ def test_a_collector_gets_them() -> None:
     with HTTPServer(("127.0.0.1", 0), Collector) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/v1/metrics"
-        with measured(url, OTEL_EXPORTER_OTLP_HEADERS="x-key=secret") as shown:
+        with measured(url, OTEL_EXPORTER_OTLP_HEADERS="x-key=Basic%20c2VjcmV0%3D%3D") as shown:
             path, key, body = came.get(timeout=60)
             while b"refold_tasks_ended" not in body:
                 path, key, body = came.get(timeout=60)
         server.shutdown()
 
     assert shown == url
-    assert (path, key) == ("/v1/metrics", "secret")
+    assert (path, key) == ("/v1/metrics", "Basic c2VjcmV0==")
     assert b"refold_state_seconds" in body
 
 
