@@ -234,8 +234,9 @@ def run(service: str, command: str, extra: dict[str, str], path: Path) -> str:
     """
     given = SERVICES[service].get("environment", {})
     environment = {key: value for key, value in given.items() if value is not None}
-    for key, value in environment.items():
-        environment[key] = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
+    for key in environment:
+        while (filled := re.sub(r"\$\{\w+:-([^${}]*)\}", r"\1", environment[key])) != environment[key]:
+            environment[key] = filled  # a default may have a default in it
     done = subprocess.run(
         shlex.split(command.replace("/deploy/", "deploy/")),
         cwd=ROOT,
@@ -430,18 +431,29 @@ def test_the_gateway_answers_whoever_has_a_key(server: Server) -> None:
 
 def test_grafana_finds_the_dashboard() -> None:
     """
-    What the provisioning names is where the file mounts it, and Prometheus scrapes services that there are.
+    What the provisioning names is where the file mounts it.
     """
     grafana = SERVICES["grafana"]
     provider = yaml.safe_load((ROOT / "deploy/grafana/provisioning/dashboards/refold.yml").read_text())["providers"][0]
     source = yaml.safe_load((ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())
-    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
-    targets = config["scrape_configs"][0]["static_configs"][0]["targets"]
 
     assert f"./deploy/grafana/dashboards:{provider['options']['path']}:ro" in grafana["volumes"]
     assert source["datasources"][0]["url"] == "http://prometheus:9090"
-    assert {target.split(":")[0] for target in targets} <= set(SERVICES)
-    assert SERVICES["worker"]["environment"]["REFOLD_METRICS"].endswith(":9464")
+
+
+def test_prometheus_scrapes_every_process_of_refold() -> None:
+    """
+    The gateway by its name alone: where nobody starts it, there is no target that seems to be down.
+    """
+    scrape = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"][0]
+    always = scrape["static_configs"][0]["targets"]
+    perhaps = [f"{name}:{one['port']}" for one in scrape["dns_sd_configs"] for name in one["names"]]
+
+    shown = {name for name, one in SERVICES.items() if "REFOLD_METRICS" in one.get("environment", {})}
+    assert {*always, *perhaps} == {f"{name}:9464" for name in shown | {"open-tasks"}}
+    assert {SERVICES[name]["environment"]["REFOLD_METRICS"] for name in shown} == {"0.0.0.0:9464"}
+    assert shown | {"open-tasks"} == {name for name, one in SERVICES.items() if one["image"].startswith("refold-")}
+    assert perhaps == ["gateway:9464"]
 
 
 @pytest.mark.server
