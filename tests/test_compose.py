@@ -456,6 +456,17 @@ def test_prometheus_scrapes_every_process_of_refold() -> None:
     assert perhaps == ["gateway:9464"]
 
 
+def test_the_gateway_says_the_port_at_which_it_is_reached() -> None:
+    """
+    Its card names the port of this machine, whichever it is.
+    """
+    gateway = SERVICES["gateway"]
+    (port,) = gateway["ports"]
+    outside, _, _ = port.removeprefix("127.0.0.1:").rpartition(":")
+
+    assert gateway["environment"]["REFOLD_A2A_URL"] == f"${{REFOLD_A2A_URL:-http://localhost:{outside}}}"
+
+
 @pytest.mark.server
 def test_the_worker_comes_up_and_leaves_when_asked(server: Server) -> None:
     """
