@@ -48,7 +48,13 @@ class Call(Generic[T]):
 
 
 def name_apart(calls: Sequence[Call[Any]], taken: Collection[str] = ()) -> None:
-    """Number the calls whose id another call has before them, or one that is `taken`: `search`, `search.2`."""
+    """Number the calls whose id another call has before them, or one that is `taken`: `search`, `search.2`.
+
+    Raises:
+        SkillError: One call is there twice; it can have one id only.
+    """
+    if twice := next((call for place, call in enumerate(calls) if any(call is one for one in calls[:place])), None):
+        raise SkillError(f"{twice.named} is awaited twice at once; make a call for each, with `ctx` again")
     taken, last = set(taken), dict[str, int]()
     for call in calls:
         id = given = call.command.id

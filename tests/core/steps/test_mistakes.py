@@ -68,6 +68,22 @@ async def gathers_a_coroutine(ctx: Ctx) -> Transition:
     return ctx.complete()
 
 
+async def gathers_a_call_twice(ctx: Ctx) -> Transition:
+    call = ctx.tool("t")
+    await ctx.gather(call, call)
+    return ctx.complete()
+
+
+async def awaits_a_call_in_two_coroutines(ctx: Ctx) -> Transition:
+    call = ctx.tool("t")
+
+    async def one() -> None:
+        await call
+
+    await ctx.parallel(one(), one())
+    return ctx.complete()
+
+
 async def gathers_a_list(ctx: Ctx) -> Transition:
     await ctx.gather([ctx.tool("t")])  # type: ignore[call-overload]
     return ctx.complete()
@@ -137,6 +153,8 @@ async def sends_what_is_no_data(ctx: Ctx) -> Transition:
         (yields_to_the_loop, "step 'begin' awaited None; await calls of ctx only, such as `ctx.gather(...)`"),
         (awaits_a_transition, "a transition is returned, not awaited: write `return ctx.goto(...)`, without `await`"),
         (gathers_a_coroutine, "gather takes calls of ctx, not <coroutine object returns_nothing"),
+        (gathers_a_call_twice, "the call 't' is awaited twice at once; make a call for each, with `ctx` again"),
+        (awaits_a_call_in_two_coroutines, "the call 't' is awaited twice at once; make a call for each"),
         (
             gathers_a_list,
             "gather takes calls of ctx, not [<the call 't', not awaited>]; write ctx.gather(*...)",
