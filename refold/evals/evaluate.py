@@ -34,9 +34,12 @@ def evaluate(
     since: int = 0,
     tools: Tools = "recorded",
     functions: Sequence[Callable[..., Any]] = (),
+    patched: bool = False,
 ) -> Evaluation:
     """`evaluated`, for programs and tests without an event loop: `assert not evaluate(file, [Refund]).diverged`."""
-    return asyncio.run(evaluated(file, skills, model=model, since=since, tools=tools, functions=functions))
+    return asyncio.run(
+        evaluated(file, skills, model=model, since=since, tools=tools, functions=functions, patched=patched)
+    )
 
 
 async def evaluated(
@@ -47,6 +50,7 @@ async def evaluated(
     since: int = 0,
     tools: Tools = "recorded",
     functions: Sequence[Callable[..., Any]] = (),
+    patched: bool = False,
 ) -> Evaluation:
     """Fold a recorded run with the code at hand, and compare the journals step by step.
 
@@ -63,6 +67,8 @@ async def evaluated(
             asks for, is a divergence. `live-read-only`: as `recorded`, but a tool that is `read_only` is called where
             the record has no call with the same arguments.
         functions: The application's tools; for `live-read-only`, and for the descriptions that models are offered.
+        patched: `ctx.patched` answers True, as in a task that begins now. Else it answers as in the recorded task,
+            which goes the old path of a change that came later; `Evaluation.old_paths` names these changes.
 
     Raises:
         ExportError: There is no such file, it is damaged, or redacted.
@@ -80,7 +86,7 @@ async def evaluated(
         asker = model if not isinstance(model, str) else await stack.enter_async_context(_named(model, functions))
         live = tools == "live-read-only"
         readers = await stack.enter_async_context(_reading(functions, task.task_id)) if live else {}
-        rules = Rules(exact=tools == "strict", model=asker, since=since, readers=readers)
+        rules = Rules(exact=tools == "strict", model=asker, since=since, readers=readers, patched=patched)
         rerun = Rerun(skill, upgraded(skill, task.base), task.entries, rules)
         await rerun.run()
     return _result(task, rerun, strict=tools == "strict")
@@ -130,6 +136,7 @@ def _result(task: Exported, rerun: Rerun, *, strict: bool) -> Evaluation:
         unrecorded=tuple(rerun.unrecorded),
         unused=tuple(unused),
         live=tuple(rerun.live),
+        old_paths=tuple(rerun.old_paths),
         status=task.header.status,
         status_now=rerun.now.status,
         recorded=_recorded_cost(task),

@@ -49,6 +49,9 @@ from refold.evals.result import Cost
 NOT_RECORDED = "NotRecorded"
 """The type of the failure of a call that nothing answers."""
 
+OWN_PATCHES = "refold."
+"""How the ids of the patches begin for which the fold asks; see `Entry.patches`."""
+
 ENTRIES_BEYOND = 200
 """How many entries more than were recorded a run may have; with more it counts as endless."""
 
@@ -68,12 +71,15 @@ class Rules:
         model: Asks models anew; None lets the record answer.
         since: Replies up to this entry of the record stay, also where models are asked anew.
         readers: Tools that may be called where the record has no equal call, by name.
+        patched: `ctx.patched` answers True, as in a task that begins now; else as recorded, and False where it was not
+            asked, as in the task of the record.
     """
 
     exact: bool = False
     model: AskModel | None = None
     since: int = 0
     readers: dict[str, CallReader] = field(default_factory=dict)
+    patched: bool = False
 
 
 @dataclass(slots=True)
@@ -85,6 +91,7 @@ class Rerun:
         entries: Its journal.
         unrecorded: Calls that the record had no answer to.
         live: Calls of read-only tools that were made.
+        old_paths: The changes to which `ctx.patched` answered False.
         cost: What the model calls cost.
     """
 
@@ -95,6 +102,7 @@ class Rerun:
     entries: list[Entry] = field(default_factory=list)
     unrecorded: list[str] = field(default_factory=list)
     live: list[str] = field(default_factory=list)
+    old_paths: list[str] = field(default_factory=list)
     cost: Cost = field(default_factory=Cost)
     recording: Recording = field(init=False)
     now: Snapshot = field(init=False)
@@ -295,10 +303,18 @@ class Rerun:
             event,
             self.now.at + timedelta(0) if at is None else at,
             live=self._cache,
-            patched=lambda patch: self._patches.get(patch, False),
+            patched=self._patched,
         )
         self.entries.append(entry)
         self._count_usage(event)
+
+    def _patched(self, patch: str) -> bool:
+        if patch.startswith(OWN_PATCHES):
+            return self._patches.get(patch, False)
+        answer = self.rules.patched or self._patches.get(patch, False)
+        if not answer:
+            self.old_paths.append(patch)
+        return answer
 
     # --- cost
 

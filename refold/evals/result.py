@@ -70,6 +70,7 @@ class Evaluation(_Found):
         unrecorded: Calls that the record has no answer to; they failed as `NotRecorded`.
         unused: Recorded calls that nobody asked for.
         live: Calls of read-only tools that were made.
+        old_paths: The changes to which `ctx.patched` answered False, so that their new code did not run.
         status, status_now: How the recorded run stood at its end, and the run at hand.
         recorded, now: What the models cost.
     """
@@ -83,6 +84,7 @@ class Evaluation(_Found):
     unrecorded: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     live: tuple[str, ...] = ()
+    old_paths: tuple[str, ...] = ()
     status: str
     status_now: str
     recorded: Cost
@@ -100,6 +102,7 @@ class Evaluation(_Found):
             ("not recorded", self.unrecorded),
             ("never asked for", self.unused),
             ("called", self.live),
+            ("old path, not the new code of ctx.patched", self.old_paths),
         ):
             yield from (f"  {what}: {one}" for one in calls)
         if self.recorded.calls or self.now.calls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,7 +12,19 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from refold import Artifact, Content, Ctx, EffectPolicy, InputRejected, Part, Transition, flow_skill, step, tool
+from refold import (
+    Artifact,
+    Content,
+    Ctx,
+    EffectPolicy,
+    GatePolicy,
+    InputRejected,
+    Part,
+    Transition,
+    flow_skill,
+    step,
+    tool,
+)
 from refold.core.authoring.define import skill_of
 from refold.core.events import CommandFailed, LlmResult
 from refold.core.fold.wanted import Perform
@@ -118,6 +131,43 @@ class BuysWithCare:
         words = await ctx.llm("words", "Thank the shop.", paid)
         ctx.say(f"{decision.approver} allowed it.")
         return ctx.complete(words)
+
+
+@flow_skill(id="buys", input=Order)
+class BuysPatched:
+    """Pays a cent more, in tasks that begin with this code."""
+
+    @step(start=True)
+    async def buy(self, ctx: Ctx, order: Order) -> Transition:
+        """Buy."""
+        cents = await ctx.tool(price, shop=order.shop)
+        decision = await ctx.approve(
+            "pay", f"Pay {cents} cents to {order.shop}?", show={"cents": cents}, policy=GatePolicy(reminder_s=None)
+        )
+        if ctx.patched("a cent more"):
+            cents += 1
+        paid = await ctx.tool(pay, shop=order.shop, cents=cents)
+        words = await ctx.llm("words", "Thank the shop.", paid)
+        ctx.say(f"{decision.approver} allowed it.")
+        return ctx.complete(words)
+
+
+async def test_a_change_under_patched_runs_if_it_is_asked_for(run: Exported) -> None:
+    """
+    The recorded task goes the old path, and the result says which change did not run; a task that begins now goes the
+    new one, whose answer the record may have or not.
+    """
+    old = await evaluated(run, [BuysPatched], tools="strict")
+    new = await evaluated(run, [BuysPatched], tools="strict", patched=True)
+    asked = run.entries[1].changed({"patches": {"a cent more": False}})
+    known = replace(run, entries=[run.entries[0], asked, *run.entries[2:]])
+
+    assert (old.diverged, old.old_paths) == (False, ("a cent more",))
+    assert "  old path, not the new code of ctx.patched: a cent more" in str(old).splitlines()
+    assert (new.diverged, new.old_paths) == (True, ())
+    assert new.unrecorded == ('tool pay {"cents": 6, "shop": "Ada & Söhne"}',)
+    assert (await evaluated(known, [BuysPatched], tools="strict")).old_paths == ("a cent more",)
+    assert (await evaluated(known, [BuysPatched], tools="strict", patched=True)).diverged
 
 
 def thanks(last: str) -> Any:

@@ -51,6 +51,13 @@ async def eval_(
             "printed. `strict`: only the equal one. `live-read-only`: a read-only tool is called if none is equal.",
         ),
     ] = Tools.RECORDED,
+    patched: Annotated[
+        bool,
+        typer.Option(
+            "--patched",
+            help="Take the new path of each `ctx.patched`, as new tasks do; else that of the recorded task.",
+        ),
+    ] = False,
     report: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit's XML, too.")] = None,
     modules: Annotated[
         list[str] | None,
@@ -60,10 +67,10 @@ async def eval_(
     """Fold recorded runs with the code at hand, and compare.
 
     People, tools and other skills answer as they did; models, too, unless --model asks one anew. Prints the first
-    divergence, both journals side by side where they differ, calls with other arguments than recorded, and what the
-    models cost. No effect takes place: a tool is called only if it is declared `read_only`, and only with `--tools
-    live-read-only`; a call that nothing answers fails as `NotRecorded`. The skills and tools are those of this folder's
-    `workflows` and `activities`.
+    divergence, both journals side by side where they differ, calls with other arguments than recorded, changes under
+    `ctx.patched` that did not run, and what the models cost. No effect takes place: a tool is called only if it is
+    declared `read_only`, and only with `--tools live-read-only`; a call that nothing answers fails as `NotRecorded`.
+    The skills and tools are those of this folder's `workflows` and `activities`.
 
     Exits 0 if all runs are as recorded; 1 if one diverges; 2 if a file could not be evaluated: it is damaged, redacted,
     without the entry of --from, or of a skill that is not in the code or cannot take over its state. The other files
@@ -82,7 +89,13 @@ async def eval_(
     for file in exports:
         try:
             one = await evaluated(
-                file, parts.skills, model=model, since=since, tools=tools.value, functions=parts.tools
+                file,
+                parts.skills,
+                model=model,
+                since=since,
+                tools=tools.value,
+                functions=parts.tools,
+                patched=patched,
             )
         except RefoldError as error:
             cases.append(Case(name=str(file), group="unknown", error=str(error)))

@@ -107,6 +107,35 @@ def test_what_one_file_lacks_hides_no_other(refold: Shell, export: Path, words: 
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "0", "1")
 
 
+CHANGED = """
+from refold import Content, Ctx, Transition, flow_skill, step
+
+
+@flow_skill(id="hello")
+class Hello:
+    @step(start=True)
+    async def greet(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete("Good day." if ctx.patched("formal") else "Hello.")
+"""
+
+
+def test_the_new_path_of_a_change_is_taken_if_asked_for(refold: Shell, tmp_path: Path) -> None:
+    """
+    Else the line of the change says that it did not run.
+    """
+    refold.start("hello", "Ada", "h1")
+    export, changed = tmp_path / "h1.jsonl", tmp_path / "changed_hello.py"
+    assert refold("export", "h1", "-o", str(export)).exit == 0
+    changed.write_text(CHANGED)
+
+    old = refold("eval", str(export), "--module", str(changed)).out
+    new = refold("eval", str(export), "--module", str(changed), "--patched").out
+
+    line = "  old path, not the new code of ctx.patched: formal"
+    assert (line in old.splitlines(), "Good day." in old) == (True, False)
+    assert (line in new.splitlines(), "Good day." in new) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
