@@ -53,7 +53,7 @@ def name_apart(calls: Sequence[Call[Any]], taken: Collection[str] = ()) -> None:
     Raises:
         SkillError: One call is there twice; it can have one id only.
     """
-    if twice := next((call for place, call in enumerate(calls) if any(call is one for one in calls[:place])), None):
+    if (twice := _twice(calls)) is not None:
         raise SkillError(f"{twice.named} is awaited twice at once; make a call for each, with `ctx` again")
     taken, last = set(taken), dict[str, int]()
     for call in calls:
@@ -64,6 +64,15 @@ def name_apart(calls: Sequence[Call[Any]], taken: Collection[str] = ()) -> None:
         if id != given:
             call.command = call.command.model_copy(update={"id": id})
         taken.add(id)
+
+
+def _twice(calls: Sequence[Call[Any]]) -> Call[Any] | None:
+    seen = set[int]()
+    for call in calls:
+        if id(call) in seen:
+            return call
+        seen.add(id(call))
+    return None
 
 
 class Gather(Generic[T]):
