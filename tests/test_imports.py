@@ -203,6 +203,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.cli.verbs.code", "_refused"): "what reads source code is loaded only by the verbs that do",
     ("refold.cli.verbs.code", "_finding"): "what reads source code is loaded only by the verbs that do",
     ("refold.cli.verbs.evals", "eval_"): "what folds again is loaded only by the verb that does",
+    ("refold.cli.verbs.evals", "_case"): "what folds again is loaded only by the verb that does",
     ("refold.export.engine", "fork"): "the engine in memory is loaded only by who forks an export",
     ("refold.effects.failures.classify", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",
 }

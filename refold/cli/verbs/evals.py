@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +17,9 @@ from refold.cli.verb import Call, add
 from refold.core.errors import RefoldError
 from refold.junit import Case, junit
 from refold.words.text import clean
+
+if TYPE_CHECKING:
+    from refold.evals import Evaluation
 
 
 class Tools(StrEnum):
@@ -77,7 +82,6 @@ async def eval_(
     are evaluated all the same.
     """
     from refold.evals import evaluated
-    from refold.evals.result import case
 
     if since and model is None:
         raise CallError("--from goes with --model: it says from which entry on the model is asked")
@@ -85,33 +89,38 @@ async def eval_(
     if report is not None:
         check_report(report, exports)
         _write(report, [])  # before the work, so that a file that cannot be written is known at once
-    cases: list[Case] = []
-    for file in exports:
-        try:
-            one = await evaluated(
-                file,
-                parts.skills,
-                model=model,
-                since=since,
-                tools=tools.value,
-                functions=parts.tools,
-                patched=patched,
-            )
-        except RefoldError as error:
-            cases.append(Case(name=str(file), group="unknown", error=str(error)))
-            call.out.alert(f"{file}: not evaluated: {error}")
-            if call.out.json:
-                call.out.value({"file": str(file), "problem": str(error)})
-        else:
-            cases.append(case(str(file), one))
-            if call.out.json:
-                call.out.value({"file": str(file), **one.model_dump(mode="json")})
-            else:
-                call.out.say(*(clean(line) for line in one.lines()))
+    evaluate = partial(
+        evaluated,
+        skills=parts.skills,
+        model=model,
+        since=since,
+        tools=tools.value,
+        functions=parts.tools,
+        patched=patched,
+    )
+    cases = [await _case(call, file, evaluate(file)) for file in exports]
     if report is not None:
         _write(report, cases)
     unread = WRONG_CALL if any(one.error for one in cases) else DONE
     return TASK_FAILED if any(one.failure for one in cases) else unread
+
+
+async def _case(call: Call, file: Path, evaluation: Awaitable[Evaluation]) -> Case:
+    """Print what was found of a file, or why it was not evaluated; as a test case."""
+    from refold.evals.result import case
+
+    try:
+        found = await evaluation
+    except RefoldError as error:
+        call.out.alert(f"{file}: not evaluated: {error}")
+        if call.out.json:
+            call.out.value({"file": str(file), "problem": str(error)})
+        return Case(name=str(file), group="unknown", error=str(error))
+    if call.out.json:
+        call.out.value({"file": str(file), **found.model_dump(mode="json")})
+    else:
+        call.out.say(*(clean(line) for line in found.lines()))
+    return case(str(file), found)
 
 
 def _write(file: Path, cases: list[Case]) -> None:
