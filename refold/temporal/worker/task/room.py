@@ -61,10 +61,9 @@ class Room:
             if self._history:
                 self._bytes = 0
             self._history = length
-        chars = _chars(want.command)
-        size = max(chars, _bytes(want.command))
-        had_no_room = bool(self._chars) and self._chars + chars > MOST_BYTES
-        if self._bytes and self._bytes + size > MOST_BYTES and (had_no_room or workflow.patched(PATCH)):
+        chars, size = _sizes(want.command)
+        full_before = bool(self._chars) and self._chars + chars > MOST_BYTES
+        if self._bytes and self._bytes + size > MOST_BYTES and (full_before or workflow.patched(PATCH)):
             self._next = asyncio.ensure_future(workflow.sleep(NEXT))
             self._next.add_done_callback(self._is_next)
             return False
@@ -78,19 +77,17 @@ class Room:
         self._begin_rest()
 
 
-def _chars(command: Effect) -> int:
-    """A command's size, as earlier releases took it."""
+def _sizes(command: Effect) -> tuple[int, int]:
+    """A command's size as earlier releases took it, and the most bytes that it takes in a workflow task.
+
+    Each larger argument is stored, and referred to.
+    """
     if isinstance(command, CallChat | CallSkill):  # what they send is not in the command
-        return THRESHOLD_BYTES + EACH_BYTES
-    return min(len(command.model_dump_json()), THRESHOLD_BYTES) + EACH_BYTES
-
-
-def _bytes(command: Effect) -> int:
-    """The most bytes that a command takes in a workflow task: each larger argument is stored, and referred to."""
-    match command:
-        case CallChat() | CallSkill():
-            return THRESHOLD_BYTES + EACH_BYTES
-        case CallActivity() | CallWorkflow():
-            return sum(min(len(to_json(one)), THRESHOLD_BYTES) for one in command.args) + EACH_BYTES
-        case _:
-            return min(len(command.model_dump_json().encode()), THRESHOLD_BYTES) + EACH_BYTES
+        return THRESHOLD_BYTES + EACH_BYTES, THRESHOLD_BYTES + EACH_BYTES
+    written = command.model_dump_json()
+    chars = min(len(written), THRESHOLD_BYTES)
+    if isinstance(command, CallActivity | CallWorkflow):
+        size = max(chars, sum(min(len(to_json(one)), THRESHOLD_BYTES) for one in command.args))
+    else:
+        size = chars if written.isascii() else min(len(written.encode()), THRESHOLD_BYTES)
+    return chars + EACH_BYTES, size + EACH_BYTES
