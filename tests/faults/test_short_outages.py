@@ -219,12 +219,14 @@ async def test_a_ledger_that_is_locked(
     workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path
 ) -> None:
     """
-    Another program holds the file's lock for longer than a write waits: the task waits, and goes on.
+    Another program holds the file's lock for longer than a write waits: the task waits, and goes on. The walk is longer
+    than it takes to get the lock.
     """
+    steps = 10 * STEPS
     receipts = tmp_path / "receipts.db"
     workers.env["REFOLD_LEDGER"] = str(receipts)
     worker = await workers.start(queue, modules=SERVED)
-    view = await engine.start("short_walk", FAR)
+    view = await engine.start("short_walk", Content.from_data({"steps": steps}))
     await ledger.until("tread 3")
     with closing(sqlite3.connect(receipts, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -232,7 +234,7 @@ async def test_a_ledger_that_is_locked(
         assert (await engine.look(view.task_id)).status is Status.WORKING  # it can be asked meanwhile
         other.execute("ROLLBACK")
 
-    await arrived(engine, view.task_id, ledger, twice=0)
+    await arrived(engine, view.task_id, ledger, twice=0, steps=steps)
 
 
 def _written(log: Path):  # type: ignore[no-untyped-def]
