@@ -137,11 +137,12 @@ class Guard:
 
     async def _admit(self, path: str, scope: Scope, receive: Receive) -> Receive:
         headers = Headers(scope=scope)
-        if self.hosts:
+        anyone = self.public is not None and self.public.fullmatch(path) is not None
+        is_callback = anyone and path.startswith(f"{CALLBACKS}/")
+        if self.hosts and not is_callback:  # workers alone know a callback's host, and no page knows its token
             by_address = self.security.open_to_all and not self.security.hosts
             check_host(headers, self.hosts, self.security.prefix, by_address=by_address)
         check_origin(scope, headers, self.security.origins, self.security.prefix)
-        anyone = self.public is not None and self.public.fullmatch(path) is not None
         scope["user"] = await self.admission.caller(scope, headers, anyone=anyone)
         if scope["method"] not in bodies.WITH_BODY:
             return receive

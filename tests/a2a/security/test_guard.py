@@ -94,6 +94,20 @@ async def test_where_everyone_may_call_a_web_page_still_may_not(host: str, statu
     assert status == 200 or "REFOLD_A2A_HOSTS" in answer.text
 
 
+@pytest.mark.parametrize("security", [Security(), Security(anonymous="everywhere", hosts=("agent.example.org",))])
+async def test_a_callback_may_come_by_any_name(security: Security) -> None:
+    """
+    Its address has the host that the workers were given, and a token that no web page knows.
+    """
+    async with client(security) as http:
+        answers = [
+            await http.post(path, content=b"x", headers={"Host": "hooks.example.org", "Content-Type": "text/plain"})
+            for path in ("/callbacks/s3cret", "/callbacks/s3cret/more", "/")
+        ]
+
+    assert [answer.status_code == 421 for answer in answers] == [False, True, True]
+
+
 async def test_where_hosts_are_named_an_address_is_none_of_them() -> None:
     """
     Also where everyone may call.
