@@ -111,9 +111,8 @@ class ModelRequests:
             Verdict: A request failed, or the answer is stopped by a filter, cut off by a limit, has no end, lacks its
                 call, or is made in the background.
         """
-        pieces = None if self._show is None else _Pieces(self._show, self._names)
-        if self._show is not None:
-            self._show = _Unseen()
+        show = _Unseen() if self._show is not None and self.responses else self._show
+        pieces = None if show is None else _Pieces(show, self._names)
         response = await self._once(messages, parameters, pieces)
         pauses = 0
         # A delay is that of a job in the background, which would be asked about, not continued.
