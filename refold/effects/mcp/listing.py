@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -19,7 +18,7 @@ from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
 from mcp_types.methods import validate_server_result
 from pydantic import ValidationError
 
-from refold.effects.mcp.rounds import Counted
+from refold.effects.mcp.rounds import Counted, Wrapped
 from refold.effects.mcp.surrogates import mended
 
 
@@ -39,13 +38,13 @@ async def readable(
         yield _Readable(received, unfit, version, ended), Counted(sent)
 
 
-class _Readable:
+class _Readable(Wrapped):
     """The stream of what a server sends; see `mcp.client.ReadStream`."""
 
     def __init__(
         self, stream: Any, unfit: dict[str, str], version: Callable[[], str], ended: Callable[[], None]
     ) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._unfit = unfit
         self._version = version
         self._ended = ended
@@ -62,9 +61,6 @@ class _Readable:
             self._ended()
             raise
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
     def __aiter__(self) -> Self:
         return self
 
@@ -74,16 +70,6 @@ class _Readable:
         except StopAsyncIteration:
             self._ended()
             raise
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        ended: bool | None = await self._stream.__aexit__(kind, error, trace)
-        return ended
 
     def _fit(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         if isinstance(item, ValidationError):

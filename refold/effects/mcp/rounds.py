@@ -40,17 +40,11 @@ def first_alone_refused() -> Iterator[None]:
         _ASKED.reset(before)
 
 
-class Counted:
-    """The stream of what is sent to a server, which notes the requests of each call; see `mcp.client.WriteStream`."""
+class Wrapped:
+    """What every stream of MCP's SDK has, passed on to another one."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-
-    async def send(self, item: SessionMessage) -> None:
-        asked = _ASKED.get()
-        if asked is not None and isinstance(item.message, JSONRPCRequest):
-            asked.append(item.message.id)
-        await self._stream.send(item)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -64,3 +58,13 @@ class Counted:
     ) -> bool | None:
         ended: bool | None = await self._stream.__aexit__(kind, error, trace)
         return ended
+
+
+class Counted(Wrapped):
+    """The stream of what is sent to a server, which notes the requests of each call; see `mcp.client.WriteStream`."""
+
+    async def send(self, item: SessionMessage) -> None:
+        asked = _ASKED.get()
+        if asked is not None and isinstance(item.message, JSONRPCRequest):
+            asked.append(item.message.id)
+        await self._stream.send(item)
