@@ -135,10 +135,14 @@ class Ctx:
     def patched(self, id: str) -> bool:
         """Whether this task takes the new path of a change: True for tasks that reach this line first with new code.
 
-        The task stores the first answer and gives it from then on.
+        The task stores the first answer and gives it from then on. The id does not begin with `refold.`: a task keeps
+        the answers of refold's own patches beside those of the skill.
+
+        Raises:
+            SkillError: The id is no text, or begins with `refold.`.
         """
-        if not isinstance(id, str):
-            raise SkillError(f"ctx.patched takes the name of a change, a text; it got {shown(id)}")
+        if not isinstance(id, str) or id.startswith("refold."):
+            raise SkillError(f"ctx.patched takes a text that does not begin with 'refold.'; it got {shown(id)}")
         return self._moment.patched(text(id), self._again)
 
     def decode(self, kind: type[T], value: JsonValue) -> T:

@@ -237,6 +237,22 @@ def patched_skill(answers: list[bool]) -> Any:
     return one_step(begin)
 
 
+@pytest.mark.parametrize("id", [None, b"shorter", "refold.races"])
+def test_a_patch_that_is_no_text_or_is_named_as_refolds_own_fails_the_task(id: Any) -> None:
+    """
+    The task's answers of refold's own patches stand beside those of the skill, so a skill cannot ask for one of them.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        return ctx.complete(str(ctx.patched(id)))
+
+    task = ByHand(one_step(begin))
+    entry = task.say()
+
+    assert "ctx.patched takes a text that does not begin with 'refold.'; it got" in task.reason
+    assert entry.patches == {}
+
+
 @pytest.mark.parametrize("answer", [True, False])
 @BOTH
 def test_a_patch_is_asked_once_and_kept(answer: bool, cut: bool) -> None:
