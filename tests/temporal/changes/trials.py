@@ -94,6 +94,11 @@ class Trial:
         return [one.fate for one in self.seen]
 
 
+def stands_still(view: TaskView) -> bool:
+    """Whether it is said why the task makes no progress."""
+    return bool(view.note) and not NOT_YET.search(view.note)
+
+
 def code_of(folder: Path, keys: Sequence[str], *, new: bool) -> list[ModuleType]:
     """The skill as each row has it before or after its change; each row's skill and tools have names of their own."""
     rows = [(key, ROWS[key]) for key in keys]
@@ -169,7 +174,7 @@ class Site:
         while True:
             view = await self.engine.look(trial.id)
             if (
-                (view.note and not NOT_YET.search(view.note))
+                stands_still(view)
                 or view.lifecycle in (*ENDED, TaskState.BLOCKED)
                 or [one.slot for one in view.waiting_for] == ["rate"]
             ):
@@ -189,18 +194,21 @@ class Site:
 
     async def push_and_see(self, trial: Trial) -> None:
         """Bring it what it waits for, and note what becomes of it."""
-        with suppress(NoWorker, InputRejected):
-            await self.push(trial)
+        await self.push_until_taken(trial, or_still=True)
         await self.see(trial)
 
-    async def push_until_taken(self, trial: Trial) -> None:
-        """Bring it what it waits for, again and again: code that does not fit refuses it."""
+    async def push_until_taken(self, trial: Trial, *, or_still: bool = False) -> None:
+        """Bring it what it waits for, again and again: code that does not fit refuses it, and a busy machine's worker
+        may be late. `or_still`: once it stands still, no more.
+        """
         while True:
             try:
                 await self.push(trial)
             except (NoWorker, InputRejected):
                 await asyncio.sleep(AGAIN_S)
                 view = await self.engine.look(trial.id)
+                if or_still and stands_still(view):
+                    return
                 if not view.note and [one.slot for one in view.waiting_for] not in (["go"], ["when"]):
                     return  # it was taken all the same
             else:
