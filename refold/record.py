@@ -16,7 +16,7 @@ from refold.core.content import Artifact, Message
 from refold.core.contracts.audit import ORCHESTRATOR
 from refold.core.errors import InputRejected
 from refold.core.events import EVENT, ChildAsked, Event, Recovered, ReminderDue, UserMessage
-from refold.core.fold.gates import as_kept
+from refold.core.fold.gates import CHECKED_AGAIN, as_kept
 from refold.core.fold.journal import Entry, as_said, receipt_of, with_latest
 from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
 from refold.core.gates import DecisionMade
@@ -101,15 +101,16 @@ def said_in(entry: Entry) -> tuple[Message, ...]:
     if entry.refused:
         return ()
     agent = tuple(Message.trusted(role="agent", content=content, seq=entry.seq) for content in entry.messages)
-    user = _taken(entry.event)
+    user = _taken(entry)
     if not isinstance(user, UserMessage):
         return agent
     return (as_said(user, entry.seq), *agent)
 
 
-def _taken(event: Event) -> Event:
-    """The event itself; for `Recovered`, the event of the failed task that is delivered once more."""
-    if isinstance(event, Recovered) and event.again is not None:
+def _taken(entry: Entry) -> Event:
+    """The event itself; for `Recovered`, the event of the failed task that is delivered once more, if it counts."""
+    event = entry.event
+    if isinstance(event, Recovered) and event.again is not None and not entry.patches.get(CHECKED_AGAIN):
         return EVENT.validate_python(event.again)
     return event
 
@@ -141,7 +142,7 @@ def _waits(record: TaskRecord, entry: Entry) -> tuple[Wait, ...]:
     still = [wait for wait in record.waits if wait.gate not in entry.closed]
     own = [wait for wait in still if wait.gate not in record.reported_by]
     parts = [wait for wait in still if wait.gate in record.reported_by]
-    match _taken(entry.event):
+    match _taken(entry):
         case ChildAsked(invocation_id=part, waits=waits):
             parts = [wait for wait in parts if record.reported_by[wait.gate] != part]
             parts += [wait for wait in waits if wait.gate not in entry.closed]

@@ -23,6 +23,7 @@ from refold.core.events import DependencyResolved, Event
 from refold.core.fold.apply import fold
 from refold.core.fold.snapshot import Given
 from refold.core.fold.wanted import Perform, wanted
+from refold.record import record_of, with_entries
 from tests.core.byhand import ByHand, at, busy, message, unknown
 from tests.core.lineage.recovering import BOTH, BROKEN, Names, asked, buggy, fixed, skill, started
 
@@ -140,7 +141,8 @@ def test_the_decision_that_met_a_bug(cut: bool) -> None:
 @BOTH
 def test_a_decision_counts_only_for_what_its_gate_shows(cut: bool, approved: bool) -> None:
     """
-    Where the fixed code's gate shows something else, the gate is open again, and the journal says why.
+    Where the fixed code's gate shows something else, the gate is open again, and the journal says why. Who reads the
+    journal without the code finds no decision there, either.
     """
 
     async def begin(ctx: Ctx, content: Content) -> Transition:
@@ -158,6 +160,7 @@ def test_a_decision_counts_only_for_what_its_gate_shows(cut: bool, approved: boo
     assert (new.waiting, new.out, new.state) == (["sure"], [], TaskState.PAUSED)
     assert new.journal[0].note.startswith("the decision of Ann at gate T/1.1 does not count: the decision is for")
     assert new.folded() == new.task
+    assert with_entries(record_of(new.base), new.journal).waits == new.task.waits
     new.decide("sure", approved, by="Bob")
     assert new.out == ["pay" if approved else "drop"]
 
