@@ -95,7 +95,7 @@ def recover(
         raise InputRejected(
             f"task {base.task_id!r} ends without the failure, too: {snapshot.reason}; change the skill, then recover"
         )
-    if other := _divergence(snapshot, base, kept):
+    if other := _divergence(snapshot, base, kept, again):
         raise InputRejected(
             f"task {base.task_id!r} cannot be recovered: without the failure its skill does not do what the journal "
             f"records: {other}; fork it at an earlier entry"
@@ -153,10 +153,16 @@ def sent_again(before: Snapshot, after: Snapshot, end: Entry) -> set[str]:
     return {*before.pending, *after.unraised, *([] if end.cause is None else [end.cause])}
 
 
-def _divergence(snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry]) -> str:
+def _divergence(snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry], again: Event | None) -> str:
     """What the failed task did that the folded one did not, or the other way round; empty if nothing.
 
     Its results would be lost, and its ids used for other commands.
+
+    Args:
+        snapshot: The task, folded again.
+        base: The failed task before the first of the entries.
+        kept: The entries that were folded.
+        again: The event to deliver to the new task first.
     """
     asked: dict[str, Command] = {id: one.command for id, one in base.pending.items()}
     asked |= {one.invocation_id: one.command for entry in kept for one in entry.commands}
@@ -164,6 +170,8 @@ def _divergence(snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry]) -> st
         was = asked.get(id)
         if was is None or (was.kind, was.id, was.subject) != (one.command.kind, one.command.id, one.command.subject):
             return f"it would ask for {one.command.id!r} as {id}"
+    if isinstance(again, RESULT_TYPES) and again.invocation_id not in snapshot.pending:
+        return f"it would not ask for {again.id!r} as {again.invocation_id}, whose result came"
     if snapshot.refused > base.refused:
         return "what it was given does not fit any more"
     return ""
