@@ -115,8 +115,11 @@ class InputConverter(RefoldConverter):
                 raise
             return _absent(payload, why, error, sure=True)
         except (ValueCorrupt, DecodeError) as error:
-            if not await _is_part(codec, claim.claim_data["sha256"]):
-                raise
+            try:
+                if not await _is_part(codec, claim.claim_data["sha256"]):
+                    raise
+            except KeyMissing as missing:  # a part, since an input names its own key, and is decoded later
+                return _absent(payload, why, missing, sure=_waited(missing.key))
             return _absent(payload, why, StorageError(f"what is stored there is no input: {error}"), sure=True)
         return _with(got, why)
 

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
+from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from pydantic import (
     BaseModel,
@@ -34,6 +35,7 @@ from pydantic import (
 from pydantic_core import from_json, to_json
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
+from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
     DataConverter,
@@ -473,9 +475,13 @@ def _readable(reference: Payload) -> bool:
         return True
     try:
         found = from_json(reference.data)
-        return found["driverName"] == ValueDriver.NAME and is_key(found["claimData"]["sha256"])
-    except (ValueError, TypeError, KeyError):
+        if found["driverName"] != ValueDriver.NAME or not is_key(found["claimData"]["sha256"]):
+            return False
+        # The SDK refuses a field it does not know, and takes the last of a field's two names.
+        read = json_format.Parse(reference.data, ExternalStorageReference())
+    except (ValueError, TypeError, KeyError, json_format.Error):
         return False
+    return read.driver_name == ValueDriver.NAME and is_key(read.claim_data["sha256"])
 
 
 _OTHERS = {
