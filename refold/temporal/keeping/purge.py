@@ -215,7 +215,7 @@ class Purge:
         found[-1].recovers = await self._recovers(description)
         way_out = f"`temporal workflow delete --workflow-id {quote(task_id)}` deletes the history alone"
         if locked := next((one.refers.locked for one in found if one.refers.locked), ""):
-            why = f"which stored values belong to it cannot be read here: {locked}. Without the key, {way_out}"
+            why = f"which stored values belong to it cannot be read here: {locked}. If that is lost, {way_out}"
             return [], self._stays(task_id, why)
         for key in sorted({key for one in found for key in one.refers.missing}):
             # One that may have been here was deleted by a purge that was interrupted.

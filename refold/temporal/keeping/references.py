@@ -19,10 +19,10 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from refold.engine import CodecError, EngineError, StorageError
+from refold.engine import CodecError, StorageError
 from refold.temporal.client.errors import server_refused
 from refold.temporal.data.payloads import PartsCodec, reference_in
-from refold.temporal.data.storage import ValueMissing
+from refold.temporal.data.storage import StorageUnusable, ValueMissing
 from refold.temporal.keeping.runs import history_of, payloads_in, plain
 
 _PART = re.compile(rb'"sha256":\s*"([0-9a-f]{64})",\s*"size":')
@@ -43,7 +43,8 @@ class References:
         shared: Values that another task may have, too.
         missing: Values that are not in this process's storage.
         unread: Values that cannot be read here, with the reason.
-        locked: Why this process cannot decrypt what the history holds; empty if it can.
+        locked: Why this process cannot tell now which values are the task's: it lacks a key, or the storage does not
+            answer; empty if it can.
     """
 
     own: set[str] = field(default_factory=set)
@@ -64,10 +65,10 @@ async def references_of(client: Client, task_id: str, runs: Iterable[str]) -> Re
                 claim = reference_in(payload)
                 named = await _parts_in(client, payload, found)
                 # Each run names the journals of all earlier ones.
-                parts = {key for key in named if key in found.own or await _is_of(codec, key, task_id)}
+                parts = {key for key in named if key in found.own or await _is_of(codec, key, task_id, found)}
                 found.own |= parts
                 if event.event_type in _ENDS and not parts:
-                    found.missing |= named  # what a run ends with names its journal
+                    found.missing |= named - found.unread.keys()  # what a run ends with names its journal
                 if claim is not None:
                     (found.holders if parts else found.shared).add(claim.claim_data["sha256"])
     return found
@@ -79,7 +80,7 @@ async def _parts_in(client: Client, payload: Payload, found: References) -> set[
     except ValueMissing as error:
         found.missing.add(error.key)
         return set()
-    except CodecError as error:
+    except (CodecError, StorageUnusable) as error:
         found.locked = str(error)
         return set()
     except StorageError as error:
@@ -89,12 +90,18 @@ async def _parts_in(client: Client, payload: Payload, found: References) -> set[
     return {key.decode() for key in _PART.findall(data)}
 
 
-async def _is_of(codec: PartsCodec, key: str, task_id: str) -> bool:
+async def _is_of(codec: PartsCodec, key: str, task_id: str, found: References) -> bool:
     """Whether a stored part is this task's: whoever writes a text can write what looks like a reference."""
     try:
         value = from_json(await codec.read(key))
-    except (EngineError, ValueError):
-        return False  # it is no value of ours, or is gone already
+    except (ValueMissing, ValueError):
+        return False  # it is gone already, or is no value of ours
+    except (CodecError, StorageUnusable) as error:
+        found.locked = str(error)
+        return False
+    except StorageError as error:
+        found.unread[key] = str(error)
+        return False
     about = value.get("base", value) if isinstance(value, dict) else {}
     return isinstance(about, dict) and about.get("task_id") == task_id
 

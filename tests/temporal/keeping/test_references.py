@@ -24,6 +24,7 @@ from refold.core.fold.apply import planned
 from refold.temporal.data.payloads import Stored, data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.data.wire import EarlierRun, Segment
+from refold.temporal.encryption import Encryption
 from refold.temporal.keeping.references import references_of
 from workflows.hello import Hello
 
@@ -84,6 +85,11 @@ async def runs_of(converter: DataConverter, number: int) -> dict[str, list[Histo
     }
 
 
+def only_file(folder: Path) -> Path:
+    [found] = [path for path in folder.rglob("*") if path.is_file()]
+    return found
+
+
 async def test_a_journal_is_read_once_however_many_runs_name_it(tmp_path: Path) -> None:
     """
     Each run of a task names the journals of all before it; a purge reads and decrypts each of them once.
@@ -96,4 +102,49 @@ async def test_a_journal_is_read_once_however_many_runs_name_it(tmp_path: Path) 
 
     assert len(found.own) == 4
     assert storage.reads == dict.fromkeys(found.own, 1)
+    assert not found.missing
+
+
+async def test_a_journal_by_a_key_that_is_not_here_keeps_its_task(tmp_path: Path) -> None:
+    """
+    Also where a later journal of the task can be read: else the histories would go and the earlier journal stay.
+    """
+    storage = Folder(tmp_path)
+    converter = data_converter(storage, Encryption({"new": b"n" * 32}))
+    runs = await runs_of(converter, 2)
+    await runs_of(data_converter(storage, Encryption({"old": b"o" * 32})), 1)  # writes the first journal anew
+
+    found = await references_of(cast("Client", Kept(converter, runs)), "t1", ["r1"])
+
+    assert len(found.own) == 1
+    assert "encrypted by the key 'old'" in found.locked
+
+
+async def test_a_journal_in_a_storage_that_does_not_answer_keeps_its_task(tmp_path: Path) -> None:
+    """
+    Nobody can tell whose it is until the storage answers.
+    """
+    converter = data_converter(Folder(tmp_path))
+    runs = await runs_of(converter, 1)
+    journal = only_file(tmp_path)
+    journal.unlink()
+    journal.mkdir()
+
+    found = await references_of(cast("Client", Kept(converter, runs)), "t1", runs)
+
+    assert "Is a directory" in found.locked
+
+
+async def test_a_damaged_journal_is_reported(tmp_path: Path) -> None:
+    """
+    It stays when the histories go, and is named.
+    """
+    converter = data_converter(Folder(tmp_path))
+    runs = await runs_of(converter, 1)
+    journal = only_file(tmp_path)
+    journal.write_bytes(b"damaged")
+
+    found = await references_of(cast("Client", Kept(converter, runs)), "t1", runs)
+
+    assert "is damaged" in found.unread[journal.name]
     assert not found.missing
