@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pydantic_core import from_json
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -23,6 +24,7 @@ from refold.engine import CodecError, StorageError
 from refold.temporal.client.errors import server_refused
 from refold.temporal.data.payloads import PartsCodec, reference_in
 from refold.temporal.data.storage import StorageUnusable, ValueMissing
+from refold.temporal.data.wire import RESULT_MEMO
 from refold.temporal.keeping.runs import history_of, payloads_in, plain
 
 _PART = re.compile(rb'"sha256":\s*"([0-9a-f]{64})",\s*"size":')
@@ -67,11 +69,17 @@ async def references_of(client: Client, task_id: str, runs: Iterable[str]) -> Re
                 # Each run names the journals of all earlier ones.
                 parts = {key for key in named if key in found.own or await _is_of(codec, key, task_id, found)}
                 found.own |= parts
-                if event.event_type in _ENDS and not parts:
+                if _is_end(event) and not parts:
                     found.missing |= named - found.unread.keys()  # what a run ends with names its journal
                 if claim is not None:
                     (found.holders if parts else found.shared).add(claim.claim_data["sha256"])
     return found
+
+
+def _is_end(event: HistoryEvent) -> bool:
+    """Whether an event holds what a run ended with: of a canceled task, its memo does."""
+    memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
+    return event.event_type in _ENDS or RESULT_MEMO in memo
 
 
 async def _parts_in(client: Client, payload: Payload, found: References) -> set[str]:

@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from temporalio.api.common.v1 import Payloads
+from temporalio.api.common.v1 import Memo, Payloads
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import (
     HistoryEvent,
     WorkflowExecutionContinuedAsNewEventAttributes,
     WorkflowExecutionStartedEventAttributes,
+    WorkflowPropertiesModifiedEventAttributes,
 )
 from temporalio.client import Client
 from temporalio.converter import DataConverter
@@ -23,7 +24,7 @@ from refold.core.authoring.define import skill_of
 from refold.core.fold.apply import planned
 from refold.temporal.data.payloads import Stored, data_converter
 from refold.temporal.data.storage import Folder
-from refold.temporal.data.wire import EarlierRun, Segment
+from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Segment
 from refold.temporal.encryption import Encryption
 from refold.temporal.keeping.references import references_of
 from workflows.hello import Hello
@@ -148,3 +149,24 @@ async def test_a_damaged_journal_is_reported(tmp_path: Path) -> None:
 
     assert "is damaged" in found.unread[journal.name]
     assert not found.missing
+
+
+async def test_a_task_that_was_canceled_names_its_journal_too(tmp_path: Path) -> None:
+    """
+    In its memo, since the event of its end has no result. A purge with another storage finds that it lacks the journal.
+    """
+    workers, other = Folder(tmp_path / "workers", make=True), Folder(tmp_path / "other", make=True)
+    written = await runs_of(data_converter(workers), 1)
+    [result] = written["r0"][1].workflow_execution_continued_as_new_event_attributes.input.payloads
+    memo = HistoryEvent(
+        event_type=EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED,
+        workflow_properties_modified_event_attributes=WorkflowPropertiesModifiedEventAttributes(
+            upserted_memo=Memo(fields={RESULT_MEMO: result})
+        ),
+    )
+    canceled = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED)
+    runs = {"r0": [written["r0"][0], memo, canceled]}
+
+    found = await references_of(cast("Client", Kept(data_converter(other), runs)), "t1", runs)
+
+    assert found.missing == {only_file(workers.path).name}
