@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 Names = Mapping[str, str | None]
@@ -20,7 +21,7 @@ class Module:
 
     Attributes:
         name: As it is imported; "" where unknown.
-        file: For findings.
+        file: For findings, and to tell a package by its `__init__.py`.
         tree: The whole.
         lines: The source, by line.
         names: What its top-level names stand for.
@@ -37,6 +38,11 @@ class Module:
     functions: Mapping[str, FunctionNode] = field(default_factory=dict)
     classes: Mapping[str, ast.ClassDef] = field(default_factory=dict)
     containers: frozenset[str] = frozenset()
+
+    @property
+    def package(self) -> str:
+        """Where its relative imports start; "" where it is in no package."""
+        return _package(self.name, self.file)
 
 
 Reach = Callable[[str], Module | None]
@@ -55,7 +61,7 @@ def parse(source: str, file: str, name: str = "") -> Module:
     classes = {one.name: one for one in statements if isinstance(one, ast.ClassDef)}
     names: dict[str, str | None] = {own: f"{name}.{own}" for own in (*functions, *classes)}
     for statement in statements:
-        names.update(_imported(statement, name))
+        names.update(_imported(statement, _package(name, file)))
     containers: set[str] = set()
     for statement in statements:
         _note_assignment(statement, names, calls=True)
@@ -79,13 +85,13 @@ def ctx_names(function: FunctionNode) -> set[str]:
     return annotated | {one.arg for one in arguments if one.arg == "ctx"}
 
 
-def local_names(function: FunctionNode | ast.Lambda, outer: Names) -> dict[str, str | None]:
-    """What names stand for inside a function: those outside it, but for what the function binds itself."""
-    names = dict(outer)
+def local_names(function: FunctionNode | ast.Lambda, module: Module) -> dict[str, str | None]:
+    """What names stand for inside a function: those of its module, but for what the function binds itself."""
+    names = dict(module.names)
     for argument in _arguments(function):
         names[argument.arg] = None
     for node in ast.walk(function):
-        names.update(_imported(node, ""))
+        names.update(_imported(node, module.package))
         match node:
             case ast.Name(id=id, ctx=ast.Store()):
                 names[id] = None
@@ -162,7 +168,11 @@ def top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from top_level(handler.body)
 
 
-def _imported(node: ast.AST, module: str) -> dict[str, str | None]:
+def _package(name: str, file: str) -> str:
+    return name if PurePath(file).name == "__init__.py" else name.rpartition(".")[0]
+
+
+def _imported(node: ast.AST, package: str) -> dict[str, str | None]:
     match node:
         case ast.Import(names=aliases):
             return {
@@ -170,8 +180,11 @@ def _imported(node: ast.AST, module: str) -> dict[str, str | None]:
                 for one in aliases
             }
         case ast.ImportFrom(module=source, names=aliases, level=level):
-            base = ".".join(module.split(".")[:-level]) if level else ""
-            prefix = ".".join(filter(None, (base, source)))
+            around = package.split(".") if package else []
+            if level > len(around):  # no package is known, or the import leads out of it
+                return {one.asname or one.name: None for one in aliases}
+            base = around[: len(around) - level + 1] if level else []
+            prefix = ".".join(filter(None, (*base, source)))
             if aliases[0].name == "*":
                 return {name: f"{prefix}.{name}" for name in _public(prefix)}
             return {one.asname or one.name: f"{prefix}.{one.name}" for one in aliases}

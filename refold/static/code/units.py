@@ -17,6 +17,7 @@ PLUGINS = ("refold.agent.Plugin", "refold.agent.plugins.Plugin")
 # Methods of a value that run without being called by name.
 SILENT_METHODS = {"__init__", "__post_init__", "__eq__", "__lt__", "__str__", "__repr__", "model_post_init"}
 SILENT_DECORATORS = ("validator", "serializer", "computed_field", "property")
+HOPS = 16  # a name may lead in a circle: `from .stamp import stamp`, where the module `.stamp` is not found
 
 
 class Role(StrEnum):
@@ -50,7 +51,7 @@ class Unit:
         """What names stand for in it."""
         if isinstance(self.node, ast.ClassDef):
             return self.module.names
-        return local_names(self.node, self.module.names)
+        return local_names(self.node, self.module)
 
     @property
     def me(self) -> str | None:
@@ -178,16 +179,23 @@ def unit_of(module: Module, node: FunctionNode) -> Unit:
     return Unit(module, node, where, Role.HELPER, cls)
 
 
-def find(name: str | None, module: Module, reach: Reach) -> Definition | None:
-    """The function, class or method that a dotted name leads to, where it is the application's own."""
-    if name is None or "()" in name:
+def find(name: str | None, module: Module, reach: Reach, hops: int = HOPS) -> Definition | None:
+    """The function, class or method that a dotted name leads to, where it is the application's own.
+
+    Args:
+        name: Dotted, from an absolute module; None where that cannot be told.
+        module: The module in which it is used.
+        reach: Finds the source of another module.
+        hops: How many modules may pass the name on to each other.
+    """
+    if name is None or "()" in name or not hops:
         return None
     parts = name.split(".")
     for end in range(len(parts) - 1, -1, -1):
         prefix = ".".join(parts[:end])
         home = module if prefix == module.name else (reach(prefix) if prefix else None)
         if home is not None:
-            return _within(home, parts[end:], reach)
+            return _within(home, parts[end:], reach, hops)
     return None
 
 
@@ -221,7 +229,7 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
                 yield from _code(child)
 
 
-def _within(module: Module, path: list[str], reach: Reach) -> Definition | None:
+def _within(module: Module, path: list[str], reach: Reach, hops: int) -> Definition | None:
     match path:
         case [name] if name in module.functions:
             return Definition(module, module.functions[name])
@@ -230,8 +238,8 @@ def _within(module: Module, path: list[str], reach: Reach) -> Definition | None:
         case [name, method] if name in module.classes:
             own = all_methods(module.classes[name], module)
             return Definition(module, own[method], module.classes[name]) if method in own else None
-        case [name, *rest] if (other := module.names.get(name)) and not other.startswith(f"{module.name}."):
-            return find(".".join([other, *rest]), module, reach)  # a name that the module itself imports
+        case [name, *rest] if (other := module.names.get(name)) and other != f"{module.name}.{name}":
+            return find(".".join([other, *rest]), module, reach, hops - 1)  # a name that the module itself imports
         case _:
             return None
 
