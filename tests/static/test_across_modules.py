@@ -94,3 +94,67 @@ def test_names_that_lead_in_a_circle_are_left_alone() -> None:
     package = "from .one import one\nfrom .two import two"
 
     assert found(code=code, helpers__init=package, helpers__two="from helpers import two") == []
+
+
+PLANNER = """
+class Planner(Base):
+    async def plan(self, ctx, text=''):
+        return await ctx.llm('plan', text)
+
+async def _plan(ctx, k):
+    return await ctx.llm('plan', str(k))
+
+def made():
+    return _plan
+
+PL = Planner()
+plan = functools.partial(_plan, k=1)
+wrapped = functools.lru_cache(_plan)
+again = made()
+"""
+LIBRARY = "import library\nfrom library import fetch, helper\n"
+
+
+@pytest.mark.parametrize(
+    "awaited",
+    [
+        "super().begin(ctx)",
+        "PL.plan(ctx)",
+        "Planner().plan(ctx)",
+        "plan(ctx)",
+        "wrapped(ctx)",
+        "again(ctx, 1)",
+        "made()(ctx, 1)",
+        "type(self).begin(self, ctx)",
+        "next(iter([ctx.llm('a', 'b')]))",
+        "PL.plan(*self.given)",
+    ],
+)
+def test_what_is_or_may_be_the_applications_own_is_awaited(awaited: str) -> None:
+    """
+    What a call returns, an object of a module and a function of a base class may await calls of ctx alone.
+    """
+    here = in_step(f"await {awaited}", PLANNER).replace("class A:", "class A(Base):")
+    there = in_step(f"await {awaited}", "from helpers import Planner, PL, again, made, plan, wrapped")
+    package = "from .planning import Planner, PL, again, made, plan, wrapped"
+
+    assert found(code=here) == []
+    assert found(code=there, helpers__init=package, helpers__planning=f"import functools{PLANNER}") == []
+
+
+@pytest.mark.parametrize(
+    ("awaited", "reported"),
+    [
+        ("fetch('x')", True),
+        ("library.Client().fetch(ctx.task_id)", True),
+        ("helper(ctx)", False),
+        ("library.Helpers().plan(to=ctx)", False),
+        ("library.race(ctx.llm('a', 'b'))", False),
+        ("library.decorated(fetch)('x')", False),
+    ],
+)
+def test_a_librarys_function_is_awaited_if_it_is_given_ctx(awaited: str, reported: bool) -> None:
+    """
+    A library may help with skills, and gets ctx or its calls then; without them it waits for something else.
+    """
+    assert found(code=in_step(f"await {awaited}", LIBRARY)) == ["workflows/a.py:await"] * reported

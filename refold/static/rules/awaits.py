@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from refold.static.code.asked import CALLS, TOGETHER, WRITTEN
-from refold.static.code.module import FunctionNode, Reach, ctx_names, dotted
+from refold.static.code.module import FunctionNode, Module, Reach, ctx_names, dotted
 from refold.static.code.units import Role, Unit, code_of, find
 from refold.static.finding import Finding
 from refold.static.rules.impure import impurity_of
@@ -121,15 +121,33 @@ def _await_of(unit: Unit, value: ast.expr, ctx: set[str], reach: Reach) -> Itera
             name = dotted(func, unit.names)
             if name is None or impurity_of(name, called=True) is not None:
                 return  # unknown, or reported by another rule
-            definition = find(name, unit.module, reach)
-            if definition is not None:
-                return  # the application's own: a helper that awaits ctx itself, or a tool, which another rule reports
+            if _may_ask(name, unit.module, reach) or _is_given_ctx(value, ctx):
+                return  # it may await ctx alone; if it is a tool, another rule reports it
         case ast.Constant() | ast.List() | ast.Tuple() | ast.Dict() | ast.GeneratorExp() | ast.ListComp():
             pass
         case _:
             return
     text = f"awaits `{ast.unparse(value)[:60]}`: a step awaits calls of ctx only; do other work in a tool"
     yield finding(unit, value, "await", text)
+
+
+def _may_ask(name: str, module: Module, reach: Reach) -> bool:
+    """Whether a name leads to the application, or may: what a call returns, and what Python's own functions pass on."""
+    parts = name.split(".")
+    prefixes = (".".join(parts[:end]) for end in range(1, len(parts)))
+    own = any(prefix == module.name or reach(prefix) is not None for prefix in prefixes)
+    return own or parts[0] == "builtins" or name.endswith("()")
+
+
+def _is_given_ctx(call: ast.Call, ctx: set[str]) -> bool:
+    """Whether an argument is ctx or a call of it."""
+    for given in (*call.args, *(one.value for one in call.keywords)):
+        match given:
+            case ast.Name(id=id_) | ast.Call(func=ast.Attribute(value=ast.Name(id=id_))) if id_ in ctx:
+                return True
+            case _:
+                pass
+    return False
 
 
 def _returns(unit: Unit, ctx: set[str], reach: Reach) -> Iterator[Finding]:
