@@ -128,7 +128,7 @@ def check_source(
         message = f"this is no Python: {getattr(error, 'msg', error)}"
         return [Finding(file=file, line=line, column=max(column, 1), rule="syntax", message=message)]
     found = {(one.file, one.line, one.rule): one for one in _replaced(module)}
-    for one in _printed(module):
+    for one in _printed(module, reach):
         if not _ignored(module, one):
             found[one.file, one.line, one.rule] = one
     for unit in units(module, reach):
@@ -152,9 +152,9 @@ def _replaced(module: Module) -> Iterator[Finding]:
         yield Finding(file=module.file, line=unit.node.lineno, column=1, rule="definition", message=text)
 
 
-def _printed(module: Module) -> Iterator[Finding]:
+def _printed(module: Module, reach: Reach) -> Iterator[Finding]:
     """Findings for calls of `print` that run when a skill's module is imported."""
-    if not skills_in(module):
+    if not skills_in(module, reach):
         return
     for statement in top_level([one for one in module.tree.body if not _is_main(one)]):
         match statement:

@@ -158,3 +158,94 @@ def test_a_librarys_function_is_awaited_if_it_is_given_ctx(awaited: str, reporte
     A library may help with skills, and gets ctx or its calls then; without them it waits for something else.
     """
     assert found(code=in_step(f"await {awaited}", LIBRARY)) == ["workflows/a.py:await"] * reported
+
+
+BASE = """
+import datetime
+from refold import Ctx, step
+
+class Base:
+    @step(start=True)
+    async def begin(self, ctx: Ctx):
+        ctx.llm('a', 'b')
+        return ctx.goto('then')
+
+    def stamp(self):
+        return datetime.datetime.now()
+
+    def on(self):
+        return self.own()
+"""
+
+
+@pytest.mark.parametrize("line", ["from .base import Base", "from lib import Base", "from lib import base"])
+def test_steps_of_a_base_class_elsewhere_are_steps(line: str) -> None:
+    """
+    Found where they stand, through whatever module passes the class on; so is what the skill calls of that class.
+    """
+    base = "base.Base" if line.endswith(" base") else "Base"
+    line = line.replace("from .base", "from lib.base")
+    beside = {"lib__init": "from .base import Base", "lib__base": BASE}
+    code = f"{line}\nclass A({base}):\n    pass\n"
+    calls = "    @step\n    def then(self, ctx: Ctx):\n        self.stamp()\n        return ctx.complete()\n"
+
+    assert found(code=code, **beside) == ["lib/base.py:not-awaited"]
+    assert found(code=f"{code}{calls}", **beside) == ["lib/base.py:not-awaited", "lib/base.py:clock"]
+    assert found(code=f"{code}{calls}".replace("self.", "super()."), **beside) == [
+        "lib/base.py:not-awaited",
+        "lib/base.py:clock",
+    ]
+
+
+OWN = "    def own(self): return datetime.date.today()\n"
+PURE = "    def begin(self, ctx: Ctx):\n        self.on()\n        return ctx.complete()\n"
+
+
+@pytest.mark.parametrize(
+    ("method", "at"),
+    [
+        ("    async def begin(self, ctx: Ctx):\n        return 1\n", ["workflows/a.py:return"]),
+        (OWN, ["lib/base.py:not-awaited"]),
+        (PURE, []),
+        (f"{PURE}{OWN}", ["workflows/a.py:clock"]),
+    ],
+    ids=["overridden", "not called", "pure", "called by the base"],
+)
+def test_a_method_stands_for_the_bases(method: str, at: list[str]) -> None:
+    """
+    An override of a step is the step, marked or not, and `self` in the base's methods is the skill that inherits them.
+    """
+    assert found(code=f"from lib.base import Base\nclass A(Base):\n{method}", lib__base=BASE) == at
+
+
+def test_each_class_that_inherits_a_step_is_looked_at() -> None:
+    """
+    One may call what is pure, and the next what is not.
+    """
+    pure = f"class A(Base):\n{PURE}    def own(self): return 1\n"
+    code = f"from lib.base import Base\n{pure}class B(Base):\n{PURE}{OWN}"
+
+    assert found(code=code, lib__base=BASE) == ["workflows/a.py:clock"]
+
+
+@pytest.mark.parametrize(
+    "step", ["Step('begin', begin)", "Step('begin', steps.begin)", "Step(name='b', function=begin)"]
+)
+def test_functions_of_a_table_may_stand_elsewhere(step: str) -> None:
+    """
+    They are steps, as those of the table's own module are.
+    """
+    code = f"from workflows import steps\nfrom workflows.steps import begin\ntable('a', {step}.start())\n"
+    steps = "def begin(ctx):\n    ctx.llm('a', 'b')\n    return 'x'\n"
+
+    assert found(code=code, workflows__steps=steps) == ["workflows/steps.py:not-awaited", "workflows/steps.py:return"]
+
+
+def test_classes_that_name_each_other_as_bases_are_left_alone() -> None:
+    """
+    Python does not import them; the check of their code ends all the same.
+    """
+    assert (
+        found(code="class A(B): pass\nclass B(A): pass\nclass C(C): pass\nclass D(D.E): pass\nclass F(F.a[int]): pass")
+        == []
+    )

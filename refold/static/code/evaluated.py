@@ -37,8 +37,8 @@ def value_of(node: ast.expr | None, unit: Unit) -> Any:
             return value
         case ast.Name(id=id):
             return UNKNOWN if id in _bound(unit) else _of_module(id, unit.module.name)
-        case ast.Attribute(value=ast.Name(id=me), attr=attr) if me == unit.me and unit.cls is not None:
-            return _attribute(_of_module(unit.cls.name, unit.module.name), attr)
+        case ast.Attribute(value=ast.Name(id=me), attr=attr) if me == unit.me and (cls := unit.owner) is not None:
+            return _attribute(_of_module(cls.node.name, cls.module.name), attr)
         case ast.Attribute(value=base, attr=attr):
             return _attribute(value_of(base, unit), attr)
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):

@@ -29,6 +29,14 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Class:
+    """A class of the application, and the module it stands in."""
+
+    module: Module
+    node: ast.ClassDef
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """A piece of code that runs as part of a skill.
 
@@ -37,7 +45,8 @@ class Unit:
         node: The function; for a class that is used as data, the class, for its defaults.
         where: Its name for people: `ResearchLoop.on_event`.
         role: What it is to its skill.
-        cls: The class it is a method of.
+        cls: The class it stands in.
+        self_of: The class whose `self` it gets, which may inherit it from `cls`; None where it is `cls`.
     """
 
     module: Module
@@ -45,6 +54,7 @@ class Unit:
     where: str
     role: Role
     cls: ast.ClassDef | None = None
+    self_of: Class | None = None
 
     @property
     def names(self) -> Names:
@@ -52,6 +62,11 @@ class Unit:
         if isinstance(self.node, ast.ClassDef):
             return self.module.names
         return local_names(self.node, self.module)
+
+    @property
+    def owner(self) -> Class | None:
+        """The class whose `self` it gets; None for a plain function."""
+        return self.self_of or (None if self.cls is None else Class(self.module, self.cls))
 
     @property
     def me(self) -> str | None:
@@ -64,11 +79,19 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """Where a dotted name leads to in the application's source."""
+    """Where a dotted name leads to in the application's source.
+
+    Attributes:
+        module: Where it stands.
+        node: The function or class.
+        cls: The class it stands in.
+        self_of: The class that it was looked up in, and whose `self` it gets; it may inherit it from `cls`.
+    """
 
     module: Module
     node: FunctionNode | ast.ClassDef
     cls: ast.ClassDef | None = None
+    self_of: Class | None = None
 
     @property
     def is_tool(self) -> bool:
@@ -76,20 +99,20 @@ class Definition:
         return isinstance(self.node, FunctionNode) and _decorated(self.node, TOOL_DECORATORS, self.module.names)
 
 
-def skills_in(module: Module) -> list[Unit]:
-    """The reducers and steps that a module defines, in the order they stand in; then what its agents are made with."""
+def skills_in(module: Module, reach: Reach) -> list[Unit]:
+    """The reducers and steps that a module defines, in the order they stand in; then what its agents are made with.
+
+    Those that a class inherits from another module, and functions of other modules in a table, are among them.
+    """
     found: list[Unit] = []
     for cls in module.classes.values():
-        own = all_methods(cls, module)
+        own = all_methods(Class(module, cls), reach)
         if "on_event" in own:
-            for name in ("on_event", "initial"):
-                if name in own:
-                    role = Role.REDUCER if name == "on_event" else Role.HELPER
-                    found.append(Unit(module, own[name], f"{cls.name}.{name}", role, cls))
-        for name, method in own.items():
-            if _decorated(method, STEP_DECORATORS, module.names):
-                found.append(Unit(module, method, f"{cls.name}.{name}", Role.STEP, cls))
-    return [*found, *_table_steps(module), *_agent_code(module)]
+            roles = {"on_event": Role.REDUCER, "initial": Role.HELPER}
+            found += [_unit(own[name], role) for name, role in roles.items() if name in own]
+        steps = _step_names(Class(module, cls), reach)
+        found += [_unit(method, Role.STEP) for name, method in own.items() if name in steps]
+    return [*found, *_table_steps(module, reach), *_agent_code(module)]
 
 
 def _agent_code(module: Module) -> Iterator[Unit]:
@@ -120,20 +143,24 @@ def _is_hook(function: FunctionNode, module: Module) -> bool:
 
 def units(module: Module, reach: Reach) -> list[Unit]:
     """All code that runs as part of the module's skills, each piece once, as far as names lead to it."""
-    return reached(skills_in(module), reach)
+    return reached(skills_in(module, reach), reach)
 
 
 def reached(first: Iterable[Unit], reach: Reach) -> list[Unit]:
-    """These pieces of code and all that they use, each once, as far as names lead to it."""
+    """These pieces of code and all that they use, each once, as far as names lead to it.
+
+    A method is there once for each class that inherits it, since its `self` leads to the methods of that class.
+    """
     waiting = list(first)
-    found: dict[int, Unit] = {}
+    found: dict[tuple[int, int], Unit] = {}
     values: dict[int, Definition] = {}
     called: set[str] = set()
     while waiting:
         unit = waiting.pop(0)
-        if id(unit.node) in found:
+        key = id(unit.node), 0 if unit.owner is None else id(unit.owner.node)
+        if key in found:
             continue
-        found[id(unit.node)] = unit
+        found[key] = unit
         called |= {one.attr for one in code_of(unit.node) if isinstance(one, ast.Attribute)}
         for definition in _used(unit, reach):
             if isinstance(definition.node, ast.ClassDef):
@@ -141,23 +168,48 @@ def reached(first: Iterable[Unit], reach: Reach) -> list[Unit]:
             elif not definition.is_tool:
                 waiting.append(_helper(definition))
         for definition in values.values():
-            waiting.extend(_value_code(definition, called))
+            waiting.extend(_value_code(definition, called, reach))
     return list(found.values())
 
 
-def all_methods(cls: ast.ClassDef, module: Module) -> dict[str, FunctionNode]:
-    """A class's methods, with those of its bases in the same module."""
-    found: dict[str, FunctionNode] = {}
-    for base in reversed(cls.bases):
-        if isinstance(base, ast.Name) and base.id in module.classes and base.id != cls.name:
-            found.update(all_methods(module.classes[base.id], module))
-    return found | methods(cls)
+def all_methods(cls: Class, reach: Reach, hops: int = HOPS) -> dict[str, Definition]:
+    """A class's methods, with those that it inherits from other classes of the application."""
+    return _methods(_lineage(cls, reach, hops), cls)
 
 
-def is_skill_class(cls: ast.ClassDef, module: Module) -> bool:
+def is_skill_class(cls: Class, reach: Reach) -> bool:
     """Whether a class is a skill, and not a value that skills use."""
-    own = all_methods(cls, module)
-    return "on_event" in own or any(_decorated(one, STEP_DECORATORS, module.names) for one in own.values())
+    return "on_event" in all_methods(cls, reach) or bool(_step_names(cls, reach))
+
+
+def _methods(line: list[Class], self_of: Class) -> dict[str, Definition]:
+    """The methods of classes; a later class's replaces an earlier one's."""
+    return {
+        name: Definition(one.module, method, one.node, self_of)
+        for one in line
+        for name, method in methods(one.node).items()
+    }
+
+
+def _step_names(cls: Class, reach: Reach) -> set[str]:
+    """The methods of a class that are steps: a method that overrides a step is one, marked or not."""
+    return {
+        name
+        for one in _lineage(cls, reach)
+        for name, method in methods(one.node).items()
+        if _decorated(method, STEP_DECORATORS, one.module.names)
+    }
+
+
+def _lineage(cls: Class, reach: Reach, hops: int = HOPS) -> list[Class]:
+    """A class after its bases, as far as they are the application's."""
+    found: list[Class] = []
+    for base in reversed(cls.node.bases):
+        named = base.value if isinstance(base, ast.Subscript) else base  # `Base[Order]`
+        above = find(dotted(named, cls.module.names), cls.module, reach, hops - 1)
+        if above is not None and isinstance(above.node, ast.ClassDef):
+            found += _lineage(Class(above.module, above.node), reach, hops - 1)
+    return [*found, cls]
 
 
 def replaced_steps(module: Module) -> Iterator[Unit]:
@@ -236,8 +288,7 @@ def _within(module: Module, path: list[str], reach: Reach, hops: int) -> Definit
         case [name] if name in module.classes:
             return Definition(module, module.classes[name])
         case [name, method] if name in module.classes:
-            own = all_methods(module.classes[name], module)
-            return Definition(module, own[method], module.classes[name]) if method in own else None
+            return all_methods(Class(module, module.classes[name]), reach, hops).get(method)
         case [name, *rest] if (other := module.names.get(name)) and other != f"{module.name}.{name}":
             return find(".".join([other, *rest]), module, reach, hops - 1)  # a name that the module itself imports
         case _:
@@ -246,12 +297,16 @@ def _within(module: Module, path: list[str], reach: Reach, hops: int) -> Definit
 
 def _used(unit: Unit, reach: Reach) -> Iterator[Definition]:
     names = unit.names
+    owner = unit.owner
     for node in code_of(unit.node):
         match node:
-            case ast.Attribute(value=ast.Name(id=me), attr=attr) if me == unit.me and unit.cls is not None:
-                own = all_methods(unit.cls, unit.module)
-                if attr in own:
-                    yield Definition(unit.module, own[attr], unit.cls)
+            case ast.Attribute(value=ast.Name(id=me), attr=attr) if me == unit.me and owner is not None:
+                if (method := all_methods(owner, reach).get(attr)) is not None:
+                    yield method
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super"), args=[]), attr=attr) if owner is not None:
+                above = _lineage(Class(unit.module, unit.cls or owner.node), reach)[:-1]
+                if (method := _methods(above, owner).get(attr)) is not None:
+                    yield method
             case ast.Name(ctx=ast.Load()) | ast.Attribute(ctx=ast.Load()):
                 definition = find(dotted(node, names), unit.module, reach)
                 if definition is not None:
@@ -261,18 +316,21 @@ def _used(unit: Unit, reach: Reach) -> Iterator[Definition]:
 
 
 def _helper(definition: Definition) -> Unit:
-    name = definition.node.name
-    where = name if definition.cls is None else f"{definition.cls.name}.{name}"
     step = definition.cls is not None and _decorated(definition.node, STEP_DECORATORS, definition.module.names)
-    return Unit(definition.module, definition.node, where, Role.STEP if step else Role.HELPER, definition.cls)
+    return _unit(definition, Role.STEP if step else Role.HELPER)
 
 
-def _value_code(definition: Definition, called: set[str]) -> Iterator[Unit]:
+def _unit(of: Definition, role: Role) -> Unit:
+    where = of.node.name if of.cls is None else f"{of.cls.name}.{of.node.name}"
+    return Unit(of.module, of.node, where, role, of.cls, of.self_of)
+
+
+def _value_code(definition: Definition, called: set[str], reach: Reach) -> Iterator[Unit]:
     """What of a class runs when its values are made and used."""
     cls = definition.node
     assert isinstance(cls, ast.ClassDef)
     own = methods(cls)
-    if is_skill_class(cls, definition.module):
+    if is_skill_class(Class(definition.module, cls), reach):
         return  # another skill, named to be called as one
     yield Unit(definition.module, cls, cls.name, Role.HELPER)
     for name, method in own.items():
@@ -282,16 +340,18 @@ def _value_code(definition: Definition, called: set[str]) -> Iterator[Unit]:
             yield Unit(definition.module, method, f"{cls.name}.{name}", Role.HELPER, cls)
 
 
-def _table_steps(module: Module) -> Iterator[Unit]:
+def _table_steps(module: Module, reach: Reach) -> Iterator[Unit]:
     for call in ast.walk(module.tree):
         if not isinstance(call, ast.Call) or dotted(call.func, module.names) not in STEP_ROWS:
             continue
         given = [*call.args[1:2], *(one.value for one in call.keywords if one.arg == "function")]
         match given:
-            case [ast.Name(id=id)] if id in module.functions:
-                yield Unit(module, module.functions[id], id, Role.STEP)
             case [ast.Lambda() as function]:
                 yield Unit(module, function, "a lambda", Role.STEP)
+            case [ast.expr() as named]:
+                definition = find(dotted(named, module.names), module, reach)
+                if definition is not None and isinstance(definition.node, FunctionNode):
+                    yield _unit(definition, Role.STEP)
             case _:
                 pass
 

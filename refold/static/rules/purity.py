@@ -96,7 +96,9 @@ def _shared_state(unit: Unit, names: Names, reach: Reach) -> Iterator[Finding]:
         match node:
             case ast.Global(names=[name, *_]):
                 yield finding(unit, node, "shared", f"writes the global {name!r}, {SHARED}")
-            case ast.Attribute(value=ast.Name(id=me), attr=attr, ctx=ast.Store() | ast.Del()) if _is_skills(unit, me):
+            case ast.Attribute(value=ast.Name(id=me), attr=attr, ctx=ast.Store() | ast.Del()) if _is_skills(
+                unit, me, reach
+            ):
                 text = f"writes `{me}.{attr}`, {SHARED}"
                 yield finding(unit, node, "shared", text)
             case ast.expr() if (changed := _changed(node)) is not None and _is_held(
@@ -161,6 +163,6 @@ def _home(name: str | None, module: Module, reach: Reach) -> tuple[Module | None
     return module if where == module.name else (reach(where) if where else None), own
 
 
-def _is_skills(unit: Unit, name: str) -> bool:
+def _is_skills(unit: Unit, name: str, reach: Reach) -> bool:
     """Whether a name is the `self` of a skill, and not of a value that a skill makes."""
-    return unit.cls is not None and name == unit.me and is_skill_class(unit.cls, unit.module)
+    return name == unit.me and (owner := unit.owner) is not None and is_skill_class(owner, reach)
