@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from refold.static import check_source
 from refold.static.code.module import parse
+from tests.static.conftest import check
 
 HEAD = """
 import datetime, functools
@@ -249,3 +251,61 @@ def test_classes_that_name_each_other_as_bases_are_left_alone() -> None:
         found(code="class A(B): pass\nclass B(A): pass\nclass C(C): pass\nclass D(D.E): pass\nclass F(F.a[int]): pass")
         == []
     )
+
+
+OWN_DECORATORS = {
+    "activities/base.py": """
+        from functools import partial
+        from refold import step, tool
+        reads = partial(tool, effect="read_only")
+        starts = partial(step, start=True)
+    """,
+    "activities/web.py": """
+        import urllib.request
+        from activities.base import reads, tool
+
+        @reads(name="load")
+        def fetch(url: str) -> str:
+            return urllib.request.urlopen(url).read().decode()
+
+        @tool(effect="read_only")
+        def size(url: str) -> int:
+            return len(urllib.request.urlopen(url).read())
+    """,
+    "workflows/own.py": """
+        import time
+        from activities.base import starts, step
+        from activities.web import fetch, size
+        from refold import Ctx, Transition, flow_skill
+        from refold.temporal import workflow_for
+
+        @flow_skill(id="own")
+        class Own:
+            @starts()
+            async def begin(self, ctx: Ctx) -> Transition:
+                text = await ctx.tool(fetch, url="https://a.example")
+                return ctx.goto("then", size=await ctx.tool(size, url=text), at=time.time())
+
+            @step
+            async def then(self, ctx: Ctx, size: int, at: float) -> Transition:
+                return ctx.complete(str(time.time() - at))
+
+        OwnWorkflow = workflow_for(Own)
+    """,
+}
+
+
+@pytest.mark.slow
+def test_what_an_authors_own_decorator_declares_is_known(empty: Path) -> None:
+    """
+    A tool is no code of the skill, and a step is, whatever name `tool` and `step` go by.
+    """
+    for file, text in OWN_DECORATORS.items():
+        (empty / file).parent.mkdir(exist_ok=True)
+        (empty / file).with_name("__init__.py").touch()
+        (empty / file).write_text(dedent(text))
+
+    assert [(one["file"], one["line"], one["rule"]) for one in check().found] == [
+        ("workflows/own.py", 13, "clock"),
+        ("workflows/own.py", 17, "clock"),
+    ]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from refold.core.authoring.tool import tool_spec
+from refold.core.steps.table import Step
 from refold.static.code.module import FunctionNode, Module, bound_by, parse, top_level
 from refold.static.code.sources import text_of
 from refold.static.finding import shown
@@ -30,13 +31,21 @@ def loaded_module(name: str) -> Module | None:
 
 def loaded_tool(name: str) -> str | None:
     """A tool's name, from the dotted name of its function. Looks only at what is loaded, and runs nothing."""
+    return next((spec.name for one in _loaded(name) if (spec := tool_spec(one)) is not None), None)
+
+
+def is_loaded_step(name: str) -> bool:
+    """Whether a method of this dotted name is a step. Looks only at what is loaded, and runs nothing."""
+    return any(isinstance(getattr(one, "__refold_step__", None), Step) for one in _loaded(name))
+
+
+def _loaded(name: str) -> Iterator[object]:
+    """What a dotted name stands for in a loaded module."""
     for module, attributes in _splits(name):
-        found = sys.modules.get(module)
+        found: object = sys.modules.get(module)
         for attribute in attributes:
             found = getattr(found, "__dict__", {}).get(attribute)
-        if (spec := tool_spec(found)) is not None:
-            return spec.name
-    return None
+        yield found
 
 
 def source_of(function: Callable[..., Any]) -> tuple[Module, FunctionNode] | None:

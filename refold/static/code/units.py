@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from refold.static.code.loaded import is_loaded_step, loaded_tool
 from refold.static.code.module import FunctionNode, Module, Names, Reach, dotted, local_names, methods
 
 STEP_DECORATORS = ("refold.step", "refold.core.step", "refold.core.steps.table.step")
@@ -95,8 +96,11 @@ class Definition:
 
     @property
     def is_tool(self) -> bool:
-        """Whether it is a function declared with `@tool(...)`."""
-        return isinstance(self.node, FunctionNode) and _decorated(self.node, TOOL_DECORATORS, self.module.names)
+        """Whether it is a function declared with `@tool(...)`, or was made a tool by another decorator."""
+        if not isinstance(self.node, FunctionNode) or not self.node.decorator_list:
+            return False
+        declared = _decorated(self.node, TOOL_DECORATORS, self.module.names)
+        return declared or loaded_tool(f"{self.module.name}.{self.node.name}") is not None
 
 
 def skills_in(module: Module, reach: Reach) -> list[Unit]:
@@ -193,12 +197,15 @@ def _methods(line: list[Class], self_of: Class) -> dict[str, Definition]:
 
 def _step_names(cls: Class, reach: Reach) -> set[str]:
     """The methods of a class that are steps: a method that overrides a step is one, marked or not."""
-    return {
-        name
-        for one in _lineage(cls, reach)
-        for name, method in methods(one.node).items()
-        if _decorated(method, STEP_DECORATORS, one.module.names)
-    }
+    return {name for one in _lineage(cls, reach) for name, method in methods(one.node).items() if _is_step(method, one)}
+
+
+def _is_step(method: FunctionNode, cls: Class) -> bool:
+    """Whether a method is declared with `@step`, or was made a step by another decorator."""
+    if not method.decorator_list:
+        return False
+    declared = _decorated(method, STEP_DECORATORS, cls.module.names)
+    return declared or is_loaded_step(f"{cls.module.name}.{cls.node.name}.{method.name}")
 
 
 def _lineage(cls: Class, reach: Reach, hops: int = HOPS) -> list[Class]:
@@ -315,9 +322,9 @@ def _used(unit: Unit, reach: Reach) -> Iterator[Definition]:
                 pass
 
 
-def _helper(definition: Definition) -> Unit:
-    step = definition.cls is not None and _decorated(definition.node, STEP_DECORATORS, definition.module.names)
-    return _unit(definition, Role.STEP if step else Role.HELPER)
+def _helper(of: Definition) -> Unit:
+    step = of.cls is not None and isinstance(of.node, FunctionNode) and _is_step(of.node, Class(of.module, of.cls))
+    return _unit(of, Role.STEP if step else Role.HELPER)
 
 
 def _unit(of: Definition, role: Role) -> Unit:

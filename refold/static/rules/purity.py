@@ -78,7 +78,8 @@ def _hide_chain(node: ast.expr, inner: set[int]) -> None:
 def _tool(name: str | None, unit: Unit, reach: Reach, tool_name: ToolName) -> str | None:
     definition = find(name, unit.module, reach)
     if definition is not None:
-        return definition.node.name if definition.is_tool else None
+        own = f"{definition.module.name}.{definition.node.name}"
+        return (tool_name(own) or definition.node.name) if definition.is_tool else None
     return None if name is None else tool_name(name)
 
 
