@@ -13,9 +13,9 @@ from refold.static import check, check_source, find_sources
 from refold.static.check import RULES
 
 HEAD = """
-import asyncio, httpx, logging, os, random, secrets, sys, threading, time, uuid
+import arrow, asyncio, httpx, logging, os, pendulum, random, secrets, sys, threading, time, uuid
 from datetime import date, datetime as dt
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from random import choice
 from pydantic import BaseModel, Field
 from refold import Cmd, Content, Ctx, Step, Transition, flow_skill, step, table, tool
@@ -23,6 +23,7 @@ from refold import Cmd, Content, Ctx, Step, Transition, flow_skill, step, table,
 log = logging.getLogger(__name__)
 client = httpx.Client()
 prices: dict[str, list[int]] = {"tea": [3]}
+dice = random.Random(7)
 
 class Box: ...
 
@@ -66,6 +67,11 @@ def in_step(body: str, end: str = "return ctx.complete()") -> list[str]:
         ("x = os.urandom(4)", "random"),
         ("x = hash('a')", "random"),
         ("x = random.Random()", "random"),
+        ("x = dice.choice([1, 2])", "random"),
+        ("d = dice; x = d.random()", "random"),
+        ("now = pendulum.now().add(days=2)", "clock"),
+        ("now = arrow.utcnow()", "clock"),
+        ("now = arrow.get()", "clock"),
         ("x = sorted([2, 1], key=lambda _: random.random())", "random"),
         ("x = open('f')", "io"),
         ("x = input()", "io"),
@@ -77,6 +83,7 @@ def in_step(body: str, end: str = "return ctx.complete()") -> list[str]:
         ("x = os.listdir('.')", "io"),
         ("x = Path('f').read_text()", "io"),
         ("p = Path('f'); p.exists()", "io"),
+        ("x = Path('f').parent.replace('g')", "io"),
         ("x = state.path.read_bytes()", "io"),
         ("x = httpx.get('https://a.example')", "io"),
         ("x = client.get('https://a.example')", "io"),
@@ -116,6 +123,16 @@ def test_impure_code_is_found_in_reducers_and_steps(code: str, rule: str) -> Non
         "x = random.Random(ctx.task_id).random()",
         "x = os.path.join('a', 'b')",
         "x = Path('a') / 'b'",
+        "x = PurePosixPath('a').stem.replace('-', ' ')",
+        "x = Path('a').name.replace('-', ' ')",
+        "name = Path('a').stem; name.replace('-', ' ')",
+        "x = Path('a').as_posix().replace('/', '.')",
+        "x = os.sep.join(['a', 'b'])",
+        "x = httpx.URL('https://a.example').join('/a')",
+        "x = httpx.codes.is_error(500)",
+        "x = pendulum.instance(ctx.now).add(days=2)",
+        "x = arrow.get(ctx.now).shift(days=2)",
+        "dice = random.Random(ctx.task_id); x = dice.choice([1, 2])",
         "x = dt.fromisoformat('2026-01-01')",
         "x = dt(2026, 1, 1)",
         "x = httpx.URL('https://a.example')",
@@ -194,6 +211,40 @@ def test_helpers_are_followed(helper: str) -> None:
     skill = f"class Skill{base}:\n    def on_event(self, state, event, ctx):\n{body}"
 
     assert rules(helper + skill) == ["clock"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "found"),
+    [
+        ("LIMIT = int(os.getenv('LIMIT', '5'))", []),
+        ("HOME: str = os.environ['HOME']", []),
+        ("text: str = Path('f').read_text()", []),
+        ("log = logging.getLogger('value')", []),
+        ("lock = threading.Lock()", []),
+        ("at: float = time.time()", ["clock"]),
+        ("key: str = uuid.uuid4().hex", ["random"]),
+        ("home: str = Field(default_factory=os.getcwd)", ["io"]),
+        ("home: str = Field(default_factory=lambda: os.environ['HOME'])", ["io"]),
+    ],
+)
+def test_a_class_may_be_made_from_settings(attribute: str, found: list[str]) -> None:
+    """
+    What its attributes reach outside for is read once, as what a module's constants are; a factory reads at each use.
+    """
+    value = f"class Value(BaseModel):\n    {attribute}\n"
+    skill = "class Skill:\n    def on_event(self, state, event, ctx):\n        return Transition.to(Value().key)\n"
+
+    assert rules(value + skill) == found
+
+
+@pytest.mark.parametrize("parameters", ["self, event", "self, name, event", "self, *events"])
+def test_not_every_class_with_on_event_is_a_skill(parameters: str) -> None:
+    """
+    A reducer takes a state, an event and ctx; a listener of some stream is none, and may do what it likes.
+    """
+    body = "        self.last = time.time()\n        open('log')\n"
+
+    assert rules(f"class Listener:\n    def on_event({parameters}):\n{body}") == []
 
 
 def test_table_functions_are_steps() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -111,7 +111,7 @@ def skills_in(module: Module, reach: Reach) -> list[Unit]:
     found: list[Unit] = []
     for cls in module.classes.values():
         own = all_methods(Class(module, cls), reach)
-        if "on_event" in own:
+        if _is_reducer(own):
             roles = {"on_event": Role.REDUCER, "initial": Role.HELPER}
             found += [_unit(own[name], role) for name, role in roles.items() if name in own]
         steps = _step_names(Class(module, cls), reach)
@@ -183,7 +183,16 @@ def all_methods(cls: Class, reach: Reach, hops: int = HOPS) -> dict[str, Definit
 
 def is_skill_class(cls: Class, reach: Reach) -> bool:
     """Whether a class is a skill, and not a value that skills use."""
-    return "on_event" in all_methods(cls, reach) or bool(_step_names(cls, reach))
+    return _is_reducer(all_methods(cls, reach)) or bool(_step_names(cls, reach))
+
+
+def _is_reducer(own: Mapping[str, Definition]) -> bool:
+    """Whether a class of these methods is a reducer: other classes have an `on_event` too, of other parameters."""
+    match own.get("on_event"):
+        case Definition(node=ast.FunctionDef() | ast.AsyncFunctionDef() as method):
+            return len([*method.args.posonlyargs, *method.args.args]) == 4  # self, state, event, ctx
+        case _:
+            return False
 
 
 def _methods(line: list[Class], self_of: Class) -> dict[str, Definition]:

@@ -57,6 +57,14 @@ NAMES: dict[str, Impurity] = {
             "datetime.datetime.today",
             "datetime.datetime.utcnow",
             "datetime.date.today",
+            "arrow.now",
+            "arrow.utcnow",
+            "arrow.Arrow.now",
+            "arrow.Arrow.utcnow",
+            "pendulum.now",
+            "pendulum.today",
+            "pendulum.tomorrow",
+            "pendulum.yesterday",
             "time.monotonic",
             "time.monotonic_ns",
             "time.perf_counter",
@@ -76,7 +84,7 @@ NAMES: dict[str, Impurity] = {
 
 # Calling anything in these modules is impure, but for PURE.
 MODULES: dict[str, Impurity] = {
-    **dict.fromkeys(["time", "arrow", "pendulum"], CLOCK),
+    "time": CLOCK,
     **dict.fromkeys(["random", "secrets", "numpy.random"], RANDOM),
     **dict.fromkeys(["logging", "structlog", "loguru", "warnings"], OUTPUT),
     **dict.fromkeys(
@@ -92,14 +100,17 @@ MODULES: dict[str, Impurity] = {
     ),
 }  # fmt: skip
 
+# And so is calling anything of these, or of what they return.
 PURE = {
     "os.fspath",
+    *map("os.{}".format, ["altsep", "curdir", "extsep", "linesep", "name", "pardir", "pathsep", "sep"]),
     *map("os.path.{}".format, ["basename", "commonpath", "dirname", "isabs", "join", "normpath", "split", "splitext"]),
     "asyncio.CancelledError",
     "asyncio.TimeoutError",
     "httpx.Headers",
     "httpx.QueryParams",
     "httpx.URL",
+    "httpx.codes",
     "time.strptime",
 }
 
@@ -110,8 +121,16 @@ KNOWN_PATH_METHODS = PATH_METHODS | {
     "rename", "replace", "resolve", "rglob", "rmdir", "stat", "symlink_to", "touch", "unlink",
 }  # fmt: skip
 
+# What of a path is text, whose methods read nothing.
+PATH_TEXTS = {"anchor", "as_posix()", "as_uri()", "drive", "name", "parts", "root", "stem", "suffix", "suffixes"}
 
-def impurity_of(name: str | None, method: str = "", *, called: bool, arguments: int = 0) -> Impurity | None:
+GENERATOR = "random.Random"
+"""With a seed, it draws the same numbers each time that it is made."""
+
+
+def impurity_of(
+    name: str | None, method: str = "", *, called: bool, arguments: int = 0, shared: bool = False
+) -> Impurity | None:
     """Why a name may not be used; None where it may.
 
     Args:
@@ -119,17 +138,25 @@ def impurity_of(name: str | None, method: str = "", *, called: bool, arguments: 
         method: The last attribute, for what cannot be told otherwise.
         called: Whether it is called, not only named.
         arguments: How many arguments it is called with.
+        shared: Whether it belongs to a value that a module holds.
     """
     if called and method in PATH_METHODS:
         return IO
-    if name is None or name in PURE:
+    if name is None:
+        return None
+    parts = name.split(".")
+    prefixes = [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+    if any(prefix.removesuffix("()") in PURE for prefix in prefixes):
         return None
     if name in NAMES:
         return NAMES[name]
-    if not called or name.startswith("random.Random().") or (name == "random.Random" and arguments):
-        return None  # a generator with a seed repeats itself; one without is found where it is made
-    if name.startswith("pathlib."):
-        return IO if method in KNOWN_PATH_METHODS else None
-    parts = name.split(".")
-    prefixes = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
-    return next((MODULES[prefix] for prefix in prefixes if prefix in MODULES), None)
+    if not called or (name == GENERATOR and arguments):
+        return None
+    if name.startswith(f"{GENERATOR}()."):
+        return RANDOM if shared else None  # one without a seed is found where it is made
+    if name == "arrow.get" and not arguments:
+        return CLOCK
+    if parts[0] == "pathlib":
+        on_disk = method in KNOWN_PATH_METHODS and not parts[1].startswith("Pure") and PATH_TEXTS.isdisjoint(parts)
+        return IO if on_disk else None
+    return next((MODULES[prefix] for prefix in prefixes[1:] if prefix in MODULES), None)

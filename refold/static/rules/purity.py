@@ -35,13 +35,18 @@ class _Use:
 def impure(unit: Unit, reach: Reach, tool_name: ToolName) -> Iterator[Finding]:
     """Findings for names that a piece of code may not use."""
     names = unit.names
+    later = _later(unit.node) if isinstance(unit.node, ast.ClassDef) else None
     for use in _uses(unit):
         name = dotted(use.node, names)
         method = use.node.attr if isinstance(use.node, ast.Attribute) else ""
         tool = _tool(name, unit, reach, tool_name) if use.called else None
         if tool is not None:
             yield finding(unit, use.node, "tool", f"calls the tool {tool!r} itself: {_ask_for(unit, tool)}")
-        elif why := impurity_of(name, method, called=use.called, arguments=use.arguments):
+        elif why := impurity_of(
+            name, method, called=use.called, arguments=use.arguments, shared=isinstance(_root(use.node), ast.Name)
+        ):
+            if later is not None and why.rule not in ("clock", "random") and id(use.node) not in later:
+                continue  # read once, when the module is imported
             verb = "calls" if use.called else "uses"
             text = f"{verb} `{ast.unparse(use.node)}`, which {why.does}: {why.instead}"
             yield finding(unit, use.node, why.rule, text)
@@ -67,6 +72,26 @@ def _uses(unit: Unit) -> Iterator[_Use]:
                 _hide_chain(node, inner)
             case _:
                 pass
+
+
+def _root(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
+
+
+def _later(cls: ast.ClassDef) -> set[int]:
+    """What of a class's defaults does not run when the class is made: lambdas, and what is given as a factory."""
+    found: set[int] = set()
+    for node in code_of(cls):
+        match node:
+            case ast.Lambda(body=body):
+                found |= {id(one) for one in ast.walk(body)}
+            case ast.keyword(arg=str(name), value=value) if name.endswith("factory"):
+                found |= {id(one) for one in ast.walk(value)}
+            case _:
+                pass
+    return found
 
 
 def _hide_chain(node: ast.expr, inner: set[int]) -> None:
