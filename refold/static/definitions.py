@@ -47,11 +47,11 @@ def definition_errors(source: Source, checked: Collection[Path] = ()) -> list[Fi
                 return []
             if inner:
                 return [_elsewhere(source, error, inner[-1])]
-            return list(_one_by_one(source)) if isinstance(error, DefinitionError) else [_broken(source, error)]
+            return list(_one_by_one(source, error)) if isinstance(error, DefinitionError) else [_broken(source, error)]
     return []
 
 
-def _one_by_one(source: Source) -> Iterator[Finding]:
+def _one_by_one(source: Source, first: DefinitionError) -> Iterator[Finding]:
     tree = ast.parse(source.file.read_bytes(), str(source.file))
     for attempt in range(len(tree.body)):
         try:
@@ -68,10 +68,12 @@ def _one_by_one(source: Source) -> Iterator[Finding]:
                 own = _line_of_step(problem, statement if isinstance(statement, ast.ClassDef) else tree) or place
                 yield Finding(file=shown(source.file), line=own, column=1, rule="definition", message=message)
             tree.body.remove(statement)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - see above
+        except (Exception, SystemExit):  # noqa: BLE001 - see above
+            # Caused by the definition that was left out; or by the package's `__init__.py`, which asks this module, not
+            # yet run to its end, for what it defines.
             if attempt == 0:
-                yield _broken(source, error)
-            return  # caused by the definition that was left out
+                yield _broken(source, first)
+            return
         else:
             return
 
@@ -128,20 +130,27 @@ def _line_in(error: BaseException, file: Path, *, innermost: bool = False) -> in
 
 
 def _imported_from(error: BaseException, file: Path) -> list[Path]:
-    """The files that were being imported when one failed, outermost first; none where this file itself is wrong."""
+    """The files whose import failed and with it that of this file, outermost first; none where this file is wrong.
+
+    They include the `__init__.py` of this file's package, which Python runs before the file, and what it imports.
+    """
     frames = [one for one in traceback.extract_tb(error.__traceback__) if one.name == "<module>"]
     files = [Path(one.filename).resolve() for one in frames if not is_installed(one.filename)]
     if isinstance(error, SyntaxError) and error.filename:
         files.append(Path(error.filename).resolve())
-    return [] if not files or files[-1] == file.resolve() else files[files.index(file.resolve()) + 1 :]
+    own = file.resolve()
+    if own not in files:
+        return files
+    return [] if files[-1] == own else files[files.index(own) + 1 :]
 
 
 def _elsewhere(source: Source, error: BaseException, inner: Path) -> Finding:
     what = f"{error.skill!r} cannot be defined" if isinstance(error, DefinitionError) else type(error).__name__
     said = "; ".join(error.problems) if isinstance(error, DefinitionError) else " ".join(str(error).split())
-    message = f"it imports {shown(inner)}, which cannot be imported: {what}: {said}"
-    line = _line_in(error, source.file) or 1
-    return Finding(file=shown(source.file), line=line, column=1, rule="import", message=message)
+    line = _line_in(error, source.file)
+    how = "it imports" if line else "Python imports its package first, and with it"
+    message = f"{how} {shown(inner)}, which cannot be imported: {what}: {said}"
+    return Finding(file=shown(source.file), line=line or 1, column=1, rule="import", message=message)
 
 
 def _broken(source: Source, error: BaseException) -> Finding:

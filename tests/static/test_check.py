@@ -597,6 +597,23 @@ def test_a_module_that_cannot_be_imported_is_a_finding(tmp_path: Path) -> None:
     assert "a_module_that_is_not_there" in found.message
 
 
+@pytest.mark.parametrize("wrong", ["__init__.py", "books.py"])
+def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, wrong: str) -> None:
+    """
+    A file whose package fails is checked alone: the finding names the file that is wrong, and says why it matters.
+    """
+    lib = tmp_path / "failing_lib"
+    lib.mkdir()
+    (lib / "mail.py").touch()
+    (lib / "__init__.py").write_text("from failing_lib import books\n")
+    (lib / wrong).write_text("RATE = 1 / 0\n")
+    (found,) = check(find_sources(str(lib / "mail.py"), [tmp_path]))
+
+    assert (found.line, found.rule) == (1, "import")
+    says = f"Python imports its package first, and with it {lib / wrong}, which cannot be imported: ZeroDivisionError"
+    assert says in found.message
+
+
 def test_rules_are_listed() -> None:
     """
     The list of rules is complete.

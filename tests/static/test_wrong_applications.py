@@ -667,6 +667,34 @@ def test_a_module_that_fails_is_a_finding_once(folder: Path, checked: Check) -> 
     assert "it imports rates.py, which cannot be imported: ZeroDivisionError" in str(found["message"])
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "found"),
+    [
+        (SHOP, '(effect="read_only")', "()", (SHOP, 15, "definition")),
+        (SHOP, '"read_only"', '"reads"', (SHOP, 15, "definition")),
+        (SHOP, '@tool(effect="read_only")', "import activities.mail\n\n@tool()", (SHOP, 17, "import")),
+        (SHOP, "import BaseModel", "import BaseModle", (SHOP, 3, "import")),
+        (SHOP, "class Order(BaseModel):", "class Order(BaseModel)", (SHOP, 8, "syntax")),
+        (TOOLS, "TOOLS = [", "TOOLS = [rfund, ", (TOOLS, 5, "import")),
+        (TOOLS, "TOOLS = [", "TOOLS = [, ", (TOOLS, 5, "syntax")),
+    ],
+)
+def test_a_module_that_its_package_imports_is_found_wrong_once(
+    file: str, old: str, new: str, found: tuple[str, int, str], folder: Path, checked: Check
+) -> None:
+    """
+    A mistake that stops the import of a package's `__init__.py`, in that file or in a module that it imports, is one
+    finding at the mistake: the package's other modules, which Python then cannot import either, have none.
+    """
+    (folder / "activities" / "mail.py").write_text('"""Nothing is wrong here."""\n')
+    write(folder, Wrong(file=file, old=old, new=new, rule="", says=()))
+
+    all_files = checked()
+
+    assert [(one["file"], one["line"], one["rule"]) for one in all_files.found] == [found]
+    assert all_files.exit == 1
+
+
 def test_a_wrong_call_is_neither_right_nor_wrong(folder: Path, checked: Check) -> None:
     """
     What is not there exits 2.
