@@ -189,7 +189,7 @@ class Reader:
 
     def _value(self, value: ast.expr, unit: Unit, case: Case, depth: int) -> Iterator[Outcome]:
         match value:
-            case ast.Call(func=ast.Attribute(value=base, attr=attr)) if attr in CHAINED:
+            case ast.Call(func=ast.Attribute(value=base, attr=attr)) if attr in CHAINED | {"patch"}:
                 asks = tuple(_command(value)) if attr == "cmd" else ()
                 for outcome in self._value(base, unit, case, depth):
                     more = {} if attr != "cmd" else _waits(value, unit)

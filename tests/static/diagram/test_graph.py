@@ -12,6 +12,7 @@ from refold import (
     CommandError,
     CommandFailed,
     Content,
+    Contract,
     Ctx,
     DecisionMade,
     Event,
@@ -21,6 +22,7 @@ from refold import (
     TimerFired,
     Transition,
     UserMessage,
+    flow_skill,
     skill_of,
     step,
     table,
@@ -277,6 +279,40 @@ def test_a_contract_shows_its_legal_moves() -> None:
         "    act : in acting\n    act : reads session_id, iteration, thought\n    act : writes lifecycle, action"
         in text
     )
+
+
+class Note(BaseModel, frozen=True):
+    text: str = ""
+    answer: str = ""
+
+
+class Noted:
+    """Steps under a contract without moves."""
+
+    @step(start=True, writes=("text", "answer"))
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        if not content.text:
+            return ctx.complete("nothing said").patch(answer="none")
+        return ctx.goto("reply").patch(text=content.text)
+
+    @step(reads=("text",), writes=("answer",))
+    async def reply(self, ctx: Ctx, note: Note) -> Transition:
+        return ctx.complete("Done").patch(answer=note.text)
+
+
+def test_a_transition_that_carries_a_patch_is_drawn() -> None:
+    """
+    Under a contract without moves, the transitions alone say where a step goes, when, and how the task ends.
+    """
+    noted = flow_skill(id="noted", contract=Contract(state=Note, begins=lambda content, ctx: Note()))(Noted)
+    _, edges = read(graph(skill_of(noted)))
+
+    assert edges == {
+        ("[*]", "begin", "message"),
+        ("begin", "[*]", "completed [not content.text]"),
+        ("begin", "reply", "goto"),
+        ("reply", "[*]", "completed"),
+    }
 
 
 class Gated:
