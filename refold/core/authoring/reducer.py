@@ -40,7 +40,7 @@ class ReducerSkill(Skill):
 
     def places(self) -> list[str]:
         """The types that the state may have, each by its `kind` or its class's name."""
-        return [kind_of(member) for member in _members(self.annotation)]
+        return [kind_of(member) for member in members_of(self.annotation)]
 
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
         """See `Skill.on`."""
@@ -87,13 +87,14 @@ def _named(state: JsonValue) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-def _members(annotation: Any) -> list[Any]:
+def members_of(annotation: Any) -> list[Any]:
+    """The types that a state of this annotation may have."""
     if hasattr(annotation, "__value__"):  # `type State = A | B`
-        return _members(annotation.__value__)
+        return members_of(annotation.__value__)
     if get_origin(annotation) is Annotated:
-        return _members(get_args(annotation)[0])
+        return members_of(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        return [one for member in get_args(annotation) for one in _members(member)]
+        return [one for member in get_args(annotation) for one in members_of(member)]
     return [get_origin(annotation) or annotation]
 
 

@@ -5,11 +5,9 @@ The diagram is read from the source, so targets and names that only a variable h
 
 from __future__ import annotations
 
-import inspect
 import re
-from typing import Any, get_args, get_type_hints
 
-from refold.core.authoring.reducer import ReducerSkill, kind_of
+from refold.core.authoring.reducer import ReducerSkill, kind_of, members_of
 from refold.core.authoring.skill import Skill
 from refold.core.contracts.run import ContractedMachine
 from refold.core.steps.machine import StepMachine
@@ -160,7 +158,7 @@ def _contract(machine: ContractedMachine, diagram: Diagram) -> None:
 
 
 def _reducer(skill: ReducerSkill, diagram: Diagram) -> None:
-    kinds = [getattr(kind, "__name__", str(kind)) for kind in _kinds(skill)]
+    kinds = [getattr(kind, "__name__", str(kind)) for kind in members_of(skill.annotation)]
     for kind in kinds:
         diagram.node(kind)
     diagram.edge(START, type(skill.author.initial()).__name__, "start")
@@ -185,14 +183,8 @@ def _reducer(skill: ReducerSkill, diagram: Diagram) -> None:
 
 def nodes_of(skill: Skill) -> dict[str, str]:
     """What the diagram calls the states that a reducer gives another name by their `kind`; empty for other styles."""
-    return {kind_of(kind): kind.__name__ for kind in _kinds(skill)} if isinstance(skill, ReducerSkill) else {}
-
-
-def _kinds(skill: ReducerSkill) -> tuple[Any, ...]:
-    """The types that the state may have."""
-    on_event = type(skill.author).on_event
-    annotation = get_type_hints(on_event)[list(inspect.signature(on_event).parameters)[1]]
-    return get_args(annotation) or (annotation,)
+    kinds = members_of(skill.annotation) if isinstance(skill, ReducerSkill) else []
+    return {kind_of(kind): kind.__name__ for kind in kinds}
 
 
 def _label(outcome: Outcome, came: str = "", *, ending: str = "", asks: bool = True) -> str:

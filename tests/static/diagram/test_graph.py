@@ -2,10 +2,11 @@
 
 import ast
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from pydantic import BaseModel
+from typing_extensions import TypeAliasType
 
 from refold import (
     Cmd,
@@ -235,6 +236,40 @@ def test_other_ways_to_write_a_reducer_are_read() -> None:
         ("any state", "Busy", "message / tool charge, sleep nap"),
         ("Busy", "Busy", "llm a or timer nap"),
         ("any state", "[*]", "llm a or timer nap / failed"),
+    }
+
+
+Named = TypeAliasType("Named", Idle | Annotated[Busy, "under way"])
+
+
+class Aliased:
+    """A reducer whose state is a type alias, as `type Named = Idle | Busy` makes one."""
+
+    @staticmethod
+    def initial() -> Idle:
+        return Idle()
+
+    def on_event(self, state: Named, event: Event, ctx: Ctx) -> Transition:
+        match state, event:
+            case Idle(), UserMessage():
+                return Transition.to(Busy())
+            case Busy(), UserMessage():
+                return Transition.complete("Done")
+            case _:
+                return Transition.ignore(state)
+
+
+def test_the_states_of_an_alias_are_those_it_stands_for() -> None:
+    """
+    The diagram has the same states as the running skill, however its annotation is written.
+    """
+    nodes, edges = read(graph(skill_of(Aliased)))
+
+    assert set(nodes) == {"[*]", "Idle", "Busy"}
+    assert edges == {
+        ("[*]", "Idle", "start"),
+        ("Idle", "Busy", "message"),
+        ("Busy", "[*]", "message / completed"),
     }
 
 
