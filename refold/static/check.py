@@ -42,18 +42,26 @@ def check(
     """All findings in these files, ordered by file and line. Imports the files.
 
     If a file cannot be imported, references between the files are not checked, since its skills and tools would count
-    as missing.
+    as missing; the reason is among the findings, also where that file is one of `beside`.
 
     Args:
         sources: The files to check.
-        beside: More files of the application, whose skills and tools count as registered; they are not checked.
+        beside: More files of the application, whose skills and tools count as registered; they are not checked, but for
+            their import.
         servers: The names of the application's MCP servers; None if they are not known.
     """
     sources = list(sources)
     files = {source.file.resolve() for source in sources}
+    others = [source for source in beside if source.file.resolve() not in files]
+    files |= {source.file.resolve() for source in others}
     found = [one for source in sources for one in _of_one(source, files)]
-    parts = parts_in([*sources, *beside])
-    return in_order(found if parts is None else [*found, *_of_all(sources, parts, servers)])
+    parts = parts_in([*sources, *others])
+    if parts is not None:
+        return in_order([*found, *_of_all(sources, parts, servers)])
+    found += [one for source in others for one in definition_errors(source, files)]
+    if not found:  # files that import each other: each has its reason in another
+        found += [one for source in (*sources, *others) for one in definition_errors(source)]
+    return in_order(found)
 
 
 def in_order(found: Iterable[Finding]) -> list[Finding]:

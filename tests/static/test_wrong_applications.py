@@ -695,6 +695,38 @@ def test_a_module_that_its_package_imports_is_found_wrong_once(
     assert all_files.exit == 1
 
 
+def test_a_file_checked_alone_needs_the_others_for_its_references(folder: Path, checked: Check) -> None:
+    """
+    A misspelt tool in a file that is checked alone is found by what the application's other files define. Where one of
+    these cannot be imported, that is the finding, at its own line: exit code 0 would say that the tool is there.
+    """
+    write(folder, Wrong(old=FIND, new=FIND.replace("find_order", '"fnd_order"'), rule="", says=()))
+    misspelt = checked(BUY)
+
+    (folder / "activities" / "rates.py").write_text("RATE = 1\nimport a_module_that_is_not_there\n")
+    unknown = checked(BUY)
+
+    assert [(one["file"], one["rule"]) for one in misspelt.found] == [(BUY, "call")]
+    assert [(one["file"], one["line"], one["rule"]) for one in unknown.found] == [("activities/rates.py", 2, "import")]
+    assert unknown.exit == 1
+
+
+@pytest.mark.parametrize("named", [(), ("workflows/one.py",)])
+def test_modules_that_import_each_other_are_found(named: tuple[str, ...], folder: Path, checked: Check) -> None:
+    """
+    Python says of each that the other one cannot be imported; `refold check` says it of both.
+    """
+    for own, other in (("one", "two"), ("two", "one")):
+        text = f"from workflows.{other} import {other.upper()}\n\n{own.upper()} = 1\n"
+        (folder / "workflows" / f"{own}.py").write_text(text)
+
+    done = checked(*named)
+
+    assert done.exit == 1
+    assert {(one["file"], one["line"], one["rule"]) for one in done.found} >= {("workflows/one.py", 1, "import")}
+    assert "circular import" in str(done.found[0]["message"])
+
+
 def test_a_wrong_call_is_neither_right_nor_wrong(folder: Path, checked: Check) -> None:
     """
     What is not there exits 2.
