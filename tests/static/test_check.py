@@ -535,6 +535,22 @@ def test_tools_and_helpers_of_other_modules_are_known(folder: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("installed", ["site-packages", "dist-packages"])
+def test_what_is_installed_is_not_checked(folder: Path, installed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Wherever a person or Debian installs packages for Python: their code is not the application's to mend.
+    """
+    (folder / installed).mkdir()
+    (folder / "unchecked_tools.py").rename(folder / installed / "unchecked_tools.py")
+    monkeypatch.syspath_prepend(folder / installed)
+    found = check(find_sources("unchecked_skills", [folder]))
+
+    assert {(Path(one.file).name, one.rule) for one in found} == {
+        ("unchecked_skills.py", "definition"),
+        ("unchecked_skills.py", "tool"),
+    }
+
+
 def test_a_byte_order_mark_changes_nothing(folder: Path) -> None:
     """
     Some editors begin a file with one; Python imports the file all the same.

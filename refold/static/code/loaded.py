@@ -66,7 +66,9 @@ def source_of(function: Callable[..., Any]) -> tuple[Module, FunctionNode] | Non
 
 def is_installed(file: str) -> bool:
     """Whether a file belongs to Python, refold or an installed package, and so not to the application."""
-    return file.startswith(("<", *_installed()))
+    # By name too: `pip install --user` and Debian have folders of their own.
+    by_name = not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+    return by_name or file.startswith(("<", *_installed()))
 
 
 @lru_cache
