@@ -128,9 +128,11 @@ def _make_other_tables(store: Store) -> None:
     from refold.effects.ledger.receipts import LedgerUnavailable
     from refold.effects.ledger.refused_table import RefusedTable
     from refold.effects.ledger.spending import Spending
+    from refold.effects.memory.tables import make_tables
 
     RefusedTable(store).make()
     Spending(store).make()
+    make_tables(store)
     store.identity()
     with suppress(LedgerUnavailable):  # it is the owner's to make; whoever is not goes without
         store.make_index()

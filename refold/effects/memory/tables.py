@@ -58,6 +58,20 @@ def _storable(text: str) -> str:
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
+def make_tables(store: Store) -> None:
+    """Make both tables, since a worker's role may not be allowed to.
+
+    Raises:
+        LedgerUnavailable: They cannot be made.
+    """
+
+    def made(connection: Connection) -> None:
+        for table in (FACTS, TURNS):
+            make(store, connection, table)
+
+    store.within(made)
+
+
 def open_turn(
     store: Store, connection: Connection, owner: str, session: str, task_id: str, asked: str, last: int
 ) -> list[Turn]:

@@ -1,5 +1,6 @@
 """The verbs about receipts, on a ledger in a file."""
 
+import asyncio
 import re
 import sqlite3
 from contextlib import closing
@@ -14,6 +15,7 @@ from refold.effects.ledger.refused import Refusal
 from refold.effects.ledger.refused_table import RefusedTable
 from refold.effects.ledger.spending import DaySpent, Spending
 from refold.effects.ledger.store import store_of
+from refold.effects.memory import Memory, held
 from refold.effects.short.outcomes import Outcomes
 from tests.cli.conftest import Shell
 from tests.services.postgres import postgres
@@ -124,9 +126,10 @@ def test_refused_updates_are_listed_and_pruned(refold: Shell, paid: Path) -> Non
 @pytest.mark.fault
 def test_a_role_for_workers_needs_no_more_than_the_page_says(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Once the owner has looked: receipts, records of effects within workflow tasks, refusals, and what owners spend.
+    Once the owner has looked: receipts, records of effects within workflow tasks, refusals, what owners spend, and
+    what tasks remember.
     """
-    grants = [line for line in re.findall(r"^GRANT .*", OPERATE.read_text(), re.MULTILINE) if "memory" not in line]
+    grants = re.findall(r"^GRANT .*", OPERATE.read_text(), re.MULTILINE)
     with postgres() as server:
         monkeypatch.setenv("REFOLD_LEDGER", server.url)
         assert refold("ledger", "show").out
@@ -144,5 +147,10 @@ def test_a_role_for_workers_needs_no_more_than_the_page_says(refold: Shell, monk
         )
         spent = Spending(worker.store).add("olga", tokens=3, usd=0.5)
         assert spent == DaySpent(day=spent.day, calls=1, tokens=3, usd=0.5)
+        memory = Memory(lambda: worker.store, scope="olga", task_id="t1", patiently=lambda call: call())
+        asyncio.run(memory.remember("Likes tea."))
+        asyncio.run(memory.open_turn("s1", "why?", last=0))
+        asyncio.run(memory.close_turn("s1", "because"))
+        assert [one.said for one in held.held(owner, "olga").facts] == ["Likes tea."]
         for store in (owner, worker.store):
             store.close()
