@@ -20,6 +20,9 @@ histories do not name the owner again.
 recorded in (`refold.effects.short`). Their result is then a `Brought`, where they are local activities, or performed by
 `refold.stretch`, which is one.
 
+A live fork, and a task that recovers one, sends `tool.NAME` another argument after that: the `branch` of
+`refold.effects.memory.Memory`.
+
 The decided fence is the fence of the attempt that a person decided to repeat (`details["fence"]` of the failure
 `outcome_unknown`); 0 without a decision. The decision covers that attempt alone: if the outcome of the next attempt is
 unknown too, the task asks the person again, although the command still carries the decision. `true` means the latest
@@ -249,17 +252,20 @@ def _tool_activity(effects: Resources, tool: Tool) -> Callable[..., Awaitable[An
         given: Given | None = None,
         owner: str | None = None,
         ledger: str | None = None,
+        branch: Sequence[str] | None = None,
     ) -> Any:
-        return await effects.brought(ledger, command, partial(calls, command, decided, given, owner))
+        return await effects.brought(ledger, command, partial(calls, command, decided, given, owner, branch or ()))
 
-    async def calls(command: RawValue, decided: int | bool, given: Given | None, owner: str | None) -> JsonValue:
+    async def calls(
+        command: RawValue, decided: int | bool, given: Given | None, owner: str | None, branch: Sequence[str]
+    ) -> JsonValue:
         asked = readable(CallTool, command)
         outcome = None if given is None else readable(Given, given)
 
         async def call(command: CallTool, invocation: Invocation, opened: Open, **about: Any) -> JsonValue:
             return await tool.call(command, invocation, opened.threads, opened.ledger, wanted=still_wanted, **about)
 
-        return await _tool_effect(effects, tool.spec.name, asked, decided, outcome, owner, call, tool.result)
+        return await _tool_effect(effects, tool.spec.name, asked, decided, outcome, owner, call, tool.result, branch)
 
     return call_tool
 
@@ -273,6 +279,7 @@ async def _tool_effect(
     owner: str | None,
     call: Callable[..., Awaitable[JsonValue]],
     returns: TypeAdapter[Any] | None = None,
+    branch: Sequence[str] = (),
 ) -> JsonValue:
     info = activity.info()
 
@@ -288,7 +295,7 @@ async def _tool_effect(
             attempt=info.attempt,
             http=opened.http,
             report=reports.add,
-            memory=effects.memory_of(command, owner),
+            memory=effects.memory_of(command, owner, branch),
         )
         note("refold.command", command.id)
         note_content("refold.idempotency_key", invocation.idempotency_key)

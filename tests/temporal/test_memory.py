@@ -58,3 +58,16 @@ async def test_a_session_is_its_owners(engine: TemporalEngine) -> None:
     assert await said(engine, "talks", "two", "ann") == "one: re one"
     assert await said(engine, "talks", "three", "ben") == ""
     assert await said(engine, "talks", "four", None) == ""
+
+
+async def test_a_live_fork_answers_a_turn_of_its_own(engine: TemporalEngine) -> None:
+    """
+    With an id of any form: what the other task said stays in its turn.
+    """
+    view = await engine.start("talks", text("one"), owner="eve")
+    await settled(engine, view.task_id)
+    fork = await engine.fork(view.task_id, at=2, live=True, new_id=f"{view.task_id}-other")
+    done = await settled(engine, fork.task_id)
+
+    assert done.status is Status.COMPLETED, done.reason
+    assert await said(engine, "talks", "two", "eve") == "one: re one; one: re one"

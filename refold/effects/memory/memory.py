@@ -34,10 +34,21 @@ class Memory:
         scope: The hash of the owner; None if the worker was not told whose call it is.
         task_id: The task.
         patiently: Makes a call to the database, again and again while the database is away.
+        branch: Of a live fork, or a task that recovers it: the fork's id, the task that it branched off from, and the
+            first task of that line.
     """
 
-    def __init__(self, open: Callable[[], Store], *, scope: str | None, task_id: str, patiently: Patiently) -> None:
+    def __init__(
+        self,
+        open: Callable[[], Store],
+        *,
+        scope: str | None,
+        task_id: str,
+        patiently: Patiently,
+        branch: Sequence[str] = (),
+    ) -> None:
         self._open, self._scope, self._task_id, self._patiently = open, scope, task_id, patiently
+        self._branch = branch
 
     async def open_turn(self, session_id: str, asked: str, last: int) -> list[Turn]:
         """Record a question of this task, and get the earlier turns of the session, newest last.
@@ -59,7 +70,10 @@ class Memory:
         return turns
 
     async def close_turn(self, session_id: str, answered: str) -> None:
-        """Record the answer to this task's question.
+        """Record the first answer to this task's question.
+
+        A task that recovers another one answers its question. A live fork that has not asked records an answer of its
+        own to the question of the task that it branched off from.
 
         Raises:
             Never: As `open_turn` raises it.
@@ -67,7 +81,7 @@ class Memory:
         session = _named(session_id)
         await self._within(
             lambda store, connection, scope: _tables().close_turn(
-                store, connection, scope, session, self._task_id, answered
+                store, connection, scope, session, self._task_id, self._branch, answered
             )
         )
 

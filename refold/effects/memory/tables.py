@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import (
     Column,
+    ColumnElement,
     Connection,
     Float,
     Integer,
     MetaData,
+    Row,
     String,
     Table,
     Text,
@@ -29,8 +32,8 @@ from refold.effects.memory.turn import Turn
 SEARCHED = 1_000
 """How many of an owner's facts are kept and searched, the newest ones."""
 
-_CONTINUES = re.compile(r"(.+)\.(?:r\d+|f[0-9a-f]+)((?:/.*)?)", re.DOTALL)
-"""The id of a task that recovers another one, or was forked from it: by number, or on the page under hex digits."""
+_RECOVERS = re.compile(r"(.+)\.r\d+((?:/\d+\.\d+)*)", re.DOTALL)
+"""The id of a task that recovers another one, or of a part of such a task. A fork's id may have any form."""
 
 _METADATA = MetaData()
 TURNS = Table(
@@ -81,9 +84,8 @@ def open_turn(
     here = (TURNS.c.owner == owner) & (TURNS.c.session == session)
     number = connection.execute(select(TURNS.c.number).where(here, TURNS.c.task_id == task_id)).scalar()
     if number is None:
-        newest = connection.execute(select(func.max(TURNS.c.number)).where(here)).scalar()
-        number = (newest or 0) + 1
-        row = {"owner": owner, "session": session, "number": number, "task_id": task_id}
+        row = _next(connection, here, owner, session, task_id)
+        number = row["number"]
         connection.execute(insert(TURNS), {**row, "asked": store.sealed(_storable(asked))})
     before = select(TURNS).where(here, TURNS.c.number < number).order_by(TURNS.c.number.desc()).limit(max(0, last))
     turns = [
@@ -93,27 +95,52 @@ def open_turn(
     return turns[::-1]
 
 
-def close_turn(store: Store, connection: Connection, owner: str, session: str, task_id: str, answered: str) -> None:
-    """Answer the task's turn. A task without one answers the turn of the task that it recovers or was forked from.
+def close_turn(
+    store: Store,
+    connection: Connection,
+    owner: str,
+    session: str,
+    task_id: str,
+    branch: Sequence[str],
+    answered: str,
+) -> None:
+    """Answer the task's turn, or that of a task that it recovers. Other turns are other tasks' questions.
 
-    Other turns of the session are other tasks' questions.
+    A live fork without a turn gets one, with the question of the task that it branched off from, which goes on and
+    answers its own.
     """
     make(store, connection, TURNS)
+    alone(store, connection, owner)
     here = (TURNS.c.owner == owner) & (TURNS.c.session == session)
-    tasks = list(_lineage(task_id))
-    turns = select(TURNS.c.task_id, TURNS.c.number).where(here, TURNS.c.task_id.in_(tasks))
-    numbers = {row.task_id: row.number for row in connection.execute(turns)}
-    own = next((numbers[id] for id in tasks if id in numbers), None)
-    mine = here & (TURNS.c.number == own) & TURNS.c.answered.is_(None)
-    connection.execute(update(TURNS).where(mine).values(answered=store.sealed(_storable(answered))))
+    fork, *origins = branch or [""]
+    turn = _turn(connection, here, [id for id in _recovered(task_id) if id.startswith(fork)])
+    if turn is not None:
+        mine = here & (TURNS.c.number == turn.number) & TURNS.c.answered.is_(None)
+        connection.execute(update(TURNS).where(mine).values(answered=store.sealed(_storable(answered))))
+    elif (other := _turn(connection, here, [id for one in origins for id in _recovered(one)])) is not None:
+        row = _next(connection, here, owner, session, fork)
+        answer = store.sealed(_storable(answered))
+        connection.execute(insert(TURNS), {**row, "asked": other.asked, "answered": answer})
 
 
-def _lineage(task_id: str) -> Iterator[str]:
-    """A task's id, then those of the tasks before it: `T.r1/2.1` is a part of the task that recovers `T`."""
-    yield task_id
-    while found := _CONTINUES.fullmatch(task_id):
-        task_id = f"{found[1]}{found[2]}"
-        yield task_id
+def _next(connection: Connection, here: ColumnElement[bool], owner: str, session: str, task_id: str) -> dict[str, Any]:
+    """The next turn of a session, as yet without texts."""
+    newest = connection.execute(select(func.max(TURNS.c.number)).where(here)).scalar()
+    return {"owner": owner, "session": session, "number": (newest or 0) + 1, "task_id": task_id}
+
+
+def _turn(connection: Connection, here: ColumnElement[bool], tasks: Sequence[str]) -> Row[Any] | None:
+    """The turn of the first of these tasks that has one."""
+    turns = {row.task_id: row for row in connection.execute(select(TURNS).where(here, TURNS.c.task_id.in_(tasks)))}
+    return next((turns[id] for id in tasks if id in turns), None)
+
+
+def _recovered(task_id: str) -> list[str]:
+    """A task's id, then those of the tasks that it recovers: `T.r1/2.1` is a part of the task that recovers `T`."""
+    tasks = [task_id]
+    while found := _RECOVERS.fullmatch(tasks[-1]):
+        tasks.append(f"{found[1]}{found[2]}")
+    return tasks
 
 
 def keep(store: Store, connection: Connection, owner: str, text: str) -> None:

@@ -130,7 +130,8 @@ def _effect(want: Perform, task: Snapshot, how: How) -> asyncio.Future[Any]:
             return activity(CHAT_ACTIVITY, args, Reply, queue=command.queue)
         case CallTool():
             decided = want.decided if want.given is None else False
-            args = [command, decided, *_lean([want.given, owner, how.ledger], [None, None, None])]
+            branch = _branch(task) if told else None
+            args = [command, decided, *_lean([want.given, owner, how.ledger, branch], [None] * 4)]
             return activity(TOOL_ACTIVITIES + command.name, args, None, queue=command.queue)
         case Notify():
             return activity(NOTIFY_ACTIVITY, [command], None, queue=None)
@@ -182,6 +183,12 @@ def _has_own_limit(command: Effect) -> bool:
 def _remembers(command: Effect) -> bool:
     """Whether a tool call reads or writes what its owner's tasks remember."""
     return isinstance(command, CallTool) and command.name in MEMORY_TOOLS
+
+
+def _branch(task: Snapshot) -> list[str] | None:
+    """For the memory of a fork, which cannot tell from the fork's id where the fork branched off."""
+    fork = task.fork
+    return None if fork is None else [fork.scope, fork.task_id, task.known_as]
 
 
 def _lean(args: list[Any], defaults: list[Any]) -> list[Any]:
