@@ -7,6 +7,7 @@ has the conversation cached under its hash, or queries the task for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import Annotated, Literal
 
 from annotated_types import Ge
@@ -202,16 +203,22 @@ def check_previous(snapshot: Snapshot, owner: str | None) -> None:
 def previous_of(snapshot: Snapshot) -> Previous:
     """The part of a task that the next task takes over.
 
-    Of a thread with numbered copies (`main~2`), only the newest is taken. A tool call without a result gets the result
-    `UNANSWERED`, since providers refuse a conversation without one.
+    Of a thread and its copies (`main`, `main~2`, `main~3`), which an agent makes where it discards a reply, only the
+    newest is taken, under the thread's name. A number that does not follow from 2 on is part of the name. A tool call
+    without a result gets the result `UNANSWERED`, since providers refuse a conversation without one.
     """
-    newest: dict[str, tuple[int, Thread]] = {}
-    for name, thread in snapshot.threads.items():
-        own, _, number = name.rpartition("~")
-        own, copy = (own, int(number)) if own and number.isdecimal() else (name, 1)
-        if copy >= newest.get(own, (0, thread))[0]:
-            newest[own] = copy, thread
-    return Previous(task_id=snapshot.task_id, threads={name: _closed(thread) for name, (_, thread) in newest.items()})
+    threads = snapshot.threads
+    newest: dict[str, Thread] = {}
+    copies: set[str] = set()
+    for name, thread in threads.items():
+        newest[name] = thread
+        for number in count(2):
+            if (copy := f"{name}~{number}") not in threads:
+                break
+            copies.add(copy)
+            newest[name] = threads[copy]
+    taken = {name: _closed(thread) for name, thread in newest.items() if name not in copies}
+    return Previous(task_id=snapshot.task_id, threads=taken)
 
 
 def _closed(thread: Thread) -> Thread:

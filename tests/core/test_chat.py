@@ -1,5 +1,6 @@
 """Conversations: what a thread holds, what a call carries, and what stands for the rest."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -31,11 +32,13 @@ from refold.conversation import (
     Mention,
     conversation_of,
     mismatch,
+    previous_of,
     request_of,
 )
 from refold.core.chat import EMPTY, Frame, Prior, Thread, as_said, hash_after
 from refold.core.commands import CallChat
 from refold.core.events import DependencyResolved
+from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, wanted
 from refold.testing import ScriptError, calls, check_laws, play, reply
 from refold.testing.plausible import replies
@@ -444,3 +447,30 @@ def test_scripts_answer_a_chat_with_what_a_model_can_say() -> None:
         play(one_step(begin), "go", reply("a", {}))
     with pytest.raises(ScriptError, match="is answered with text, with calls"):
         play(Talks, "go", reply("model", 3))
+
+
+def carried(*names: str) -> dict[str, str]:
+    """What the next task has in which thread, after a task that said each thread's name in the thread."""
+    threads = {name: EMPTY.after(as_said(name)) for name in names}
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    taken = previous_of(Snapshot(task_id="t", skill="s", at=now, threads=threads)).threads
+    return {name: thread.said[0].content.text for name, thread in taken.items() if isinstance(thread.said[0], UserSaid)}
+
+
+@given(names=st.sets(st.from_regex(r"user(~[0-9]{1,2}){0,2}", fullmatch=True).filter(lambda one: one[-2:] != "~2")))
+def test_the_next_task_has_each_thread_under_its_name(names: set[str]) -> None:
+    """
+    Also if the names end in numbers.
+    """
+    assert carried(*names) == {name: name for name in names}
+
+
+def test_the_next_task_has_the_newest_copy_of_a_thread() -> None:
+    """
+    Copies are numbered from 2 on; a number that does not follow is part of a name.
+    """
+    assert carried("main", "main~2", "main~3", "main~5", "user~41", "user~41~2") == {
+        "main": "main~3",
+        "main~5": "main~5",
+        "user~41": "user~41~2",
+    }
