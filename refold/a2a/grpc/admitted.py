@@ -57,8 +57,14 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
     errors: GrpcHandler
     declared: Collection[str]
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        """Create the checks; `open` completes them.
+
+        Args:
+            seconds: Maximum time to receive a call's request.
+        """
         self.stops = asyncio.Event()
+        self._seconds = seconds
 
     def open(self, admission: Admission, errors: GrpcHandler, declared: Collection[str]) -> None:
         """Called before the first call.
@@ -132,10 +138,7 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
             await context.abort(grpc.StatusCode[WORDS[refused.status]], refused.message, told)
         except Exception as error:  # noqa: BLE001 - logged, and told by its number
             await context.abort(grpc.StatusCode.INTERNAL, broken(error).message)
-        request = await _read(requests, read)
-        if request is None:
-            message = "the request is no message of this method, or it is nested too deep"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+        request = await self._read(requests, read, context)
         version = headers.get(VERSION_HEADER, PROTOCOL_VERSION_1_0)
         if not version.startswith("1."):
             told_of = VersionNotSupportedError(f"A2A {version[:20]!r} is not served over gRPC; 1.0 is")
@@ -143,6 +146,20 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
         if active := activated(headers, self.declared):
             await context.send_initial_metadata(((HTTP_EXTENSION_HEADER.lower(), active),))
         return request
+
+    async def _read(
+        self, requests: AsyncIterator[bytes], read: Callable[[bytes], Any], context: grpc.aio.ServicerContext
+    ) -> Any:
+        """The request. A call is aborted whose request is no message of protobuf, nested too deep, late or missing."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                return read(await anext(requests))
+        except TimeoutError:
+            message = f"the request took longer than {self._seconds:g} seconds to arrive"
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, message)
+        except (DecodeError, StopAsyncIteration):  # errors of ours to gRPC
+            message = "the request is no message of this method, or it is nested too deep"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
 def headers_of(context: grpc.aio.ServicerContext) -> Headers:
@@ -158,11 +175,3 @@ def scope_of(context: grpc.aio.ServicerContext) -> Scope:
     if kind not in ("ipv4", "ipv6"):
         address, port = "", "0"  # a socket of the file system: as unknown as a proxy
     return {"type": "http", "client": (address.strip("[]"), int(port)), "headers": []}
-
-
-async def _read(requests: AsyncIterator[bytes], read: Callable[[bytes], Any]) -> Any:
-    """The request; None for no message of protobuf, one nested too deep, or none at all: errors of ours to gRPC."""
-    try:
-        return read(await anext(requests))
-    except (DecodeError, StopAsyncIteration):
-        return None

@@ -34,7 +34,7 @@ class GrpcServer:
 
     def __init__(self, security: Security | None = None) -> None:
         security = security or Security()
-        self._admitted, self._seen = Admitted(), SeenCalls()
+        self._admitted, self._seen = Admitted(security.body_seconds), SeenCalls()
         self._server = grpc.aio.server(
             interceptors=[self._seen, self._admitted],
             maximum_concurrent_rpcs=security.connections,

@@ -49,7 +49,7 @@ class Security:
             requests.
         may_vouch: Callers that may name the approver of a decision.
         body_bytes: Maximum size of a request's body.
-        body_seconds: Maximum time to receive a body.
+        body_seconds: Maximum time to receive a body, or a request over gRPC.
         parts: Maximum number of parts of a message.
         depth: Maximum depth of a body's JSON. Data in a message is nested less deep, whatever this is.
         connections: Maximum number of open connections, and of open calls over gRPC.

@@ -298,10 +298,6 @@ async def test_who_may_not_call_is_refused_before_the_message(fake: FakeEngine, 
     The gateway neither waits for the message of a stranger nor reads it.
     """
 
-    async def never() -> AsyncIterator[bytes]:
-        await asyncio.Future()
-        yield b""
-
     security = Security(keys=api_keys("ada=0123456789abcdef"), anonymous=None)
     async with (
         gateway(fake, security=security) as served,
@@ -312,6 +308,31 @@ async def test_who_may_not_call_is_refused_before_the_message(fake: FakeEngine, 
             await anext(aiter(call(never(), metadata=[V1], timeout=5)))
 
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_a_message_that_never_comes_is_given_up(fake: FakeEngine, method: str) -> None:
+    """
+    As a body over HTTP, and the call counts no more as open: callers could take the place of all others.
+    """
+    async with (
+        gateway(fake, security=Security(body_seconds=1, connections=1)) as served,
+        grpc.aio.insecure_channel(served.target) as channel,
+    ):
+        call = channel.stream_stream(f"/lf.a2a.v1.A2AService/{method}")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await anext(aiter(call(never(), metadata=[V1], timeout=10)))
+        listed = await served.stub.ListTasks(ListTasksRequest(), metadata=[V1])
+
+    assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert "took longer than 1 seconds" in str(refused.value.details())
+    assert listed.total_size == 0
+
+
+async def never() -> AsyncIterator[bytes]:
+    """The messages of a call that sends none, and does not end."""
+    await asyncio.Future()
+    yield b""
 
 
 async def test_a_call_without_a_message_is_the_callers_mistake(served: Served) -> None:
