@@ -77,7 +77,8 @@ def as_a2a(error: Exception) -> A2AError:
 
 @contextmanager
 def sent_to(task_id: str, *, registers: bool = False) -> Iterator[None]:
-    """For the call that sends a task its message: where the server does not answer, the task may have taken it.
+    """For the call that sends a task its message: where the server or the worker does not answer, the task may take it
+    all the same.
 
     Args:
         task_id: The task.
@@ -90,6 +91,12 @@ def sent_to(task_id: str, *, registers: bool = False) -> Iterator[None]:
     except NotConnected as error:
         said = f"Task {task_id!r} may have taken the message: get the task before you send the message again"
         raise _away(error, said, "If it has taken it" if registers else "") from error
+    except CodeChanged:
+        raise  # the task has not taken the message: both are sent again
+    except NoWorker as error:
+        if registers:
+            raise InternalError(f"{as_a2a(error).message} If it has taken it: {ALONE}") from error
+        raise
 
 
 @contextmanager

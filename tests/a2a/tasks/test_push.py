@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refold.a2a import Settings, a2a_app
 from refold.a2a.tasks.push import WebhookPush
 from refold.core.errors import InputRejected
-from refold.engine import NotConnected, NoWorker, TaskFilter, TaskView
+from refold.engine import CodeChanged, NotConnected, NoWorker, TaskFilter, TaskView
 from refold.testing import FakeEngine
 from refold.webhooks import START, Webhook
 from tests.a2a import skills
@@ -339,6 +339,44 @@ async def test_a_webhook_that_was_not_kept_is_named_where_the_message_was_taken(
 
     assert "has taken the message" in refused["message"]
     assert "It has not taken the webhook: register the webhook alone" in refused["message"]
+
+
+@pytest.mark.parametrize("what", ["answer", "decision"])
+async def test_a_webhook_is_named_where_a_worker_may_still_take_the_message(
+    pushing: Calls, fake: FakeEngine, what: str
+) -> None:
+    """
+    No call keeps the webhook once the worker comes back: the caller learns what to do then.
+    """
+    skill, part = ("buy", {"data": {"item": "tea"}}) if what == "decision" else ("ask", {"text": "Hi"})
+    task = await pushing.send(parts=[part], metadata={"skill": skill})
+    part = {"data": {**shown_by(task), "decision": "approved"}} if what == "decision" else {"text": "Ada"}
+    message, configuration = said(taskId=task["id"], parts=[part]), {"taskPushNotificationConfig": {"url": URL}}
+    fake.worker = False
+    refused = await pushing.error("SendMessage", {"message": message, "configuration": configuration})
+    plain = await pushing.error("SendMessage", {"message": message})
+
+    assert "look at the task before you send it again" in refused["message"]
+    assert "If it has taken it: register the webhook alone" in refused["message"]
+    assert "webhook" not in plain["message"]
+
+
+async def test_changed_code_has_taken_neither_the_message_nor_its_webhook(kept: Kept) -> None:
+    """
+    Both are sent again once the code is right.
+    """
+
+    class Changed(FakeEngine):
+        async def send(self, *words: Any, **how: Any) -> TaskView:
+            raise CodeChanged("the worker's code differs")
+
+    async with calling(a2a_app(Changed(skills.ALL), skills.ALL, Settings(url=BASE), push=WebhookPush(kept))) as calls:
+        task = (await calls.send("Hi", metadata={"skill": "ask"}))["id"]
+        configuration = {"taskPushNotificationConfig": {"url": URL}}
+        refused = await calls.error("SendMessage", {"message": said(taskId=task), "configuration": configuration})
+
+    assert "send it again then" in refused["message"]
+    assert "webhook" not in refused["message"]
 
 
 async def test_a_task_that_does_not_exist_has_no_configs(pushing: Calls) -> None:
