@@ -14,7 +14,7 @@ from typing import Any, Self
 import anyio
 from mcp.client import Transport
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
+from mcp_types import JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 from mcp_types.methods import validate_server_result
 from pydantic import ValidationError
 
@@ -35,19 +35,26 @@ async def readable(
         ended: Called once nothing more comes from the server, as when its program has ended.
     """
     async with transport as (received, sent):
-        yield _Readable(received, unfit, version, ended), Counted(sent)
+        counted = Counted(sent)
+        yield _Readable(received, unfit, version, ended, counted.answered), counted
 
 
 class _Readable(Wrapped):
     """The stream of what a server sends; see `mcp.client.ReadStream`."""
 
     def __init__(
-        self, stream: Any, unfit: dict[str, str], version: Callable[[], str], ended: Callable[[], None]
+        self,
+        stream: Any,
+        unfit: dict[str, str],
+        version: Callable[[], str],
+        ended: Callable[[], None],
+        answered: Callable[[JSONRPCError], None],
     ) -> None:
         super().__init__(stream)
         self._unfit = unfit
         self._version = version
         self._ended = ended
+        self._answered = answered
 
     @property
     def last_context(self) -> Any:
@@ -75,6 +82,8 @@ class _Readable(Wrapped):
         if isinstance(item, ValidationError):
             item = _read_again(item)
         message = item.message if isinstance(item, SessionMessage) else None
+        if isinstance(message, JSONRPCError):
+            self._answered(message)
         if isinstance(message, JSONRPCResponse) and isinstance(tools := message.result.get("tools"), list):
             wrong = _wrong(message.result, self._version())
             self._unfit |= {_name(tools[place]): why for place, why in wrong.items()}

@@ -2,6 +2,9 @@
 
 MCP's SDK may send several requests for one call: the next round of a call whose server asks for one (MCP 2026-07-28),
 or a listing to check the result against. They are sent one after another, each once the one before is answered.
+
+No doubt comes from a call that was answered with `HEADER_MISMATCH`, after which the SDK lists the tools and sends the
+call again: the server has not performed it.
 """
 
 from __future__ import annotations
@@ -9,16 +12,30 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest, RequestId
+from mcp_types import HEADER_MISMATCH, JSONRPCError, JSONRPCRequest, RequestId
 
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 
-_ASKED: ContextVar[list[RequestId] | None] = ContextVar("refold_mcp_asked", default=None)
-"""The ids of a call's requests: the SDK sends them in the context of its caller."""
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class _Asked:
+    """A request of a call.
+
+    Attributes:
+        harmless: The server has certainly not performed the tool for this request.
+    """
+
+    harmless: bool
+
+
+_ASKED: ContextVar[list[_Asked] | None] = ContextVar("refold_mcp_asked", default=None)
+"""A call's requests, oldest first: the SDK sends them in the context of its caller."""
 
 
 @contextlib.contextmanager
@@ -26,14 +43,15 @@ def first_alone_refused() -> Iterator[None]:
     """Make one call inside the block.
 
     Raises:
-        Verdict: A verdict of the block. If the call has sent more than one request, it does not say "not done".
+        Verdict: A verdict of the block. It does not say "not done" if the server may have performed the tool for a
+            request before the last one.
     """
-    asked: list[RequestId] = []
+    asked: list[_Asked] = []
     before = _ASKED.set(asked)
     try:
         yield
     except (Never, TryLater) as verdict:
-        if len(asked) < 2:
+        if all(earlier.harmless for earlier in asked[:-1]):
             raise
         raise Verdict(verdict.failure) from None
     finally:
@@ -63,8 +81,18 @@ class Wrapped:
 class Counted(Wrapped):
     """The stream of what is sent to a server, which notes the requests of each call; see `mcp.client.WriteStream`."""
 
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._asked: WeakValueDictionary[RequestId, _Asked] = WeakValueDictionary()  # of the calls under way
+
     async def send(self, item: SessionMessage) -> None:
-        asked = _ASKED.get()
-        if asked is not None and isinstance(item.message, JSONRPCRequest):
-            asked.append(item.message.id)
+        calls, message = _ASKED.get(), item.message
+        if calls is not None and isinstance(message, JSONRPCRequest):
+            asked = self._asked[message.id] = _Asked(harmless=message.method != "tools/call")
+            calls.append(asked)
         await self._stream.send(item)
+
+    def answered(self, error: JSONRPCError) -> None:
+        """Note an error by which the server answers a request."""
+        if error.error.code == HEADER_MISMATCH and error.id is not None and (asked := self._asked.get(error.id)):
+            asked.harmless = True

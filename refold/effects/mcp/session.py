@@ -19,6 +19,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
     CONNECTION_CLOSED,
+    HEADER_MISMATCH,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
@@ -286,6 +287,14 @@ class Session:
             unsent=not_done,
         )
 
+    def _mismatched(self, error: MCPError, what: str) -> Verdict:
+        """The server refuses the headers that follow from the tool's definition; the SDK has tried once more by itself,
+        unless the tools could not be listed again."""
+        message = f"MCP server {self.server.name!r} refuses {what}: {error.message}"
+        if error.__cause__ is None:
+            return Never(message)
+        return TryLater(f"{message}; and its tools cannot be listed again", type="mcp_server", unsent=True)
+
     def _answer(self, status: int) -> str:
         # Without what may be a key.
         called_at = httpx2.URL(self.server.url or "").copy_with(userinfo=b"", query=None, fragment=None)
@@ -341,13 +350,16 @@ class Session:
             self._forget(kept)
             raise self._unreachable(error) from None
         except MCPError as error:
+            modern = kept.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+            if error.code == HEADER_MISMATCH and modern:
+                raise self._mismatched(error, what) from None
             if (lost := _lost()) is not None:
                 raise self._broken_off(lost, what) from None
             match error.code:
                 case code if code in (INVALID_PARAMS, METHOD_NOT_FOUND):
                     raise Never(f"MCP server {self.server.name!r} refuses {what}: {error.message}") from None
                 # By the status first: servers give these answers codes that the SDK uses for its own errors.
-                case _ if _status() in _ENDED and kept.client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                case _ if _status() in _ENDED and not modern:
                     self._forget(kept)
                     said = _words(error.message) if _status() != 404 else ""
                     message = f"MCP server {self.server.name!r} has ended the session{said}"

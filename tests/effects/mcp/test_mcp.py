@@ -884,6 +884,92 @@ async def test_a_program_that_refuses_a_later_round_leaves_a_doubt(shop: Shop) -
     assert doubt.value.failure.type == "outcome_unknown"
 
 
+MISMATCH, UNFIT, UNKNOWN, ROUND = -32020, -32602, -32601, 0
+"""How `mismatching` answers a call: with an error of this code, or by asking for another round."""
+
+
+def mismatching(answers: list[int], calls: list[JsonValue], *, lists: bool) -> Serving:
+    """A server of MCP 2026-07-28 whose tool needs other headers than when it was listed.
+
+    Args:
+        answers: How it answers the calls, one after another.
+        calls: Receives each call's state.
+        lists: Whether it lists its tools once one was called.
+    """
+
+    async def answer(request: Request) -> Response:
+        asked = await request.json()
+        if asked["method"] != "tools/call":
+            if calls and not lists:
+                return Response(status_code=503)
+            return JSONResponse(in_rounds(asked, 0))
+        calls.append(asked["params"].get("requestState"))
+        code = answers[len(calls) - 1]
+        if code == ROUND:
+            return JSONResponse(in_rounds(asked, 1))
+        refusal = {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": code, "message": "not so"}}
+        return JSONResponse(refusal, 404 if code == UNKNOWN else 400)
+
+    return Serving(Starlette(routes=[Route("/", answer, methods=["POST"])]))
+
+
+@pytest.mark.parametrize(
+    ("answers", "lists", "kind"),
+    [
+        pytest.param([MISMATCH, UNFIT], True, Never, id="the arguments do not fit any more"),
+        pytest.param([MISMATCH, UNKNOWN], True, Never, id="the tool is gone"),
+        pytest.param([MISMATCH, MISMATCH], True, Never, id="the new headers do not match either"),
+        pytest.param([MISMATCH], False, TryLater, id="no new listing"),
+    ],
+)
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_a_call_that_was_only_refused_has_not_begun(
+    shop: Shop, answers: list[int], lists: bool, kind: type[Verdict], trusted: bool
+) -> None:
+    """
+    MCP's SDK lists the tools again and repeats the call after an error for its headers. By that error, a server says
+    that it has not performed the call.
+    """
+    calls: list[JsonValue] = []
+    with mismatching(answers, calls, lists=lists) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address, trusted=trusted)])
+        try:
+            with pytest.raises(kind, match=r"MCP server 'shop' refuses charge: not so") as refused:
+                await shop("shop.charge")
+        finally:
+            await shop.tools.close()
+
+    assert surely_not_done(refused.value, [])
+    assert len(calls) == len(answers)
+
+
+@pytest.mark.parametrize(
+    ("answers", "lists"),
+    [
+        pytest.param([ROUND, MISMATCH, UNFIT], True, id="refused"),
+        pytest.param([ROUND, MISMATCH, MISMATCH], True, id="headers"),
+        pytest.param([ROUND, MISMATCH], False, id="no new listing"),
+    ],
+)
+async def test_wrong_headers_of_a_later_round_say_nothing_of_the_first(
+    shop: Shop, answers: list[int], lists: bool
+) -> None:
+    """
+    The first round may have had the effect.
+    """
+    calls: list[JsonValue] = []
+    with mismatching(answers, calls, lists=lists) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
+        try:
+            with pytest.raises(Verdict, match="not so") as doubt:
+                await shop("shop.charge")
+        finally:
+            await shop.tools.close()
+
+    assert calls == [None, *["charged"] * (len(answers) - 1)]
+    assert doubt.value.failure.type == "outcome_unknown"
+
+
 class Address(BaseModel):
     """An answer that a server asks for."""
 
