@@ -18,6 +18,9 @@ _HASHED = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _SENDABLE = re.compile(r"[!-~]+")
 """What every client can write into a header."""
 
+_COMMENT = re.compile(r"(?<![^\s,])#.*")
+"""A `#` behind another character is part of a key, since a key may hold any character that a header can carry."""
+
 
 @dataclass(frozen=True, slots=True)
 class ApiKeys:
@@ -42,16 +45,16 @@ class ApiKeys:
 def api_keys(lines: str) -> ApiKeys:
     """Parse keys: `NAME=KEY` or `NAME=sha256:HASH`, one a line or separated by commas.
 
-    Skips empty lines and those that begin with `#`. A caller may have several keys, so that it can replace one.
+    Skips empty lines and comments: a `#` at the start of a line, or behind a space or comma, with the rest of its line.
+    A caller may have several keys, so that it can replace one.
 
     Raises:
         ValueError: A line is not a key, a name is not allowed, a key is too short or cannot be sent, or two callers
             share one. The message never contains the key.
     """
     callers: dict[bytes, str] = {}
-    for number, line in enumerate(re.split(r"[\n,]", lines), 1):
-        line = line.strip()
-        if not line or line.startswith("#"):
+    for number, line in enumerate(re.split(r"[\n,]", _COMMENT.sub("", lines)), 1):
+        if not line.strip():
             continue
         name, equals, key = line.partition("=")
         name, key = name.strip(), key.strip()

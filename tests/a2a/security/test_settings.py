@@ -37,6 +37,20 @@ def test_keys_come_from_the_environment_and_from_a_file(tmp_path: Path) -> None:
     assert [security.keys.caller(key) for key in given] == ["ada", "ada", "bob", None, None]
 
 
+def test_a_comment_in_the_file_of_keys_reaches_to_the_end_of_its_line(tmp_path: Path) -> None:
+    """
+    On a line of its own or behind a key, whatever the comment holds, commas too. A `#` within a key belongs to the key.
+    """
+    file = tmp_path / "keys"
+    file.write_text(f"# Ada, Bob = people, and billing\nada={KEY}  # Ada, since May\n\t#, eve\nbob={KEY}#5,  # Bob\n")
+    security = security_from_env({"REFOLD_A2A_API_KEYS_FILE": str(file)})
+
+    assert security.keys is not None
+    given = (KEY, f"{KEY}#5", f"{KEY}  # Ada", f"{KEY}#5,")
+    assert [security.keys.caller(key) for key in given] == ["ada", "bob", None, None]
+    assert len(security.keys.callers) == 2
+
+
 @pytest.mark.parametrize("kind", ["rsa", "ec", "after a comment", "secret"])
 def test_tokens_are_checked_with_a_key_by_hand(kind: str, tmp_path: Path) -> None:
     """
