@@ -1,7 +1,6 @@
 """Runs this application's skills and tools until Ctrl-C or SIGTERM: `python worker.py`."""
 
 import asyncio
-import os
 import sys
 
 from activities import TOOLS
@@ -18,8 +17,7 @@ SKILLS = [
 
 
 async def main() -> None:
-    queue = os.environ.get("REFOLD_TASK_QUEUE", "refold")
-    await run_worker(SKILLS, TOOLS, task_queue=queue, ready=lambda _: print(f"worker ready on {queue}", flush=True))
+    await run_worker(SKILLS, TOOLS, ready=lambda worker: print(f"worker ready on {worker.task_queue}", flush=True))
 
 
 if __name__ == "__main__":

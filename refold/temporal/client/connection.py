@@ -42,6 +42,8 @@ from refold.temporal.client.record_cache import Standing
 from refold.temporal.data import search_attributes
 from refold.temporal.data.payloads import data_converter
 
+QUEUE, QUEUE_ENV = "refold", "REFOLD_TASK_QUEUE"
+
 PATIENCE = timedelta(seconds=3)
 """How long a worker may take to answer a query before it counts as not there."""
 
@@ -66,6 +68,11 @@ LOOK_S, MOMENT_S, DOUBLED = 0.05, 0.4, 4
 first retry, both in seconds; and how many times that wait may double, once for each further refusal."""
 
 T = TypeVar("T")
+
+
+def queue_of(given: str | None) -> str:
+    """The task queue that a program names, else that of `REFOLD_TASK_QUEUE`, else `refold`."""
+    return given or os.environ.get(QUEUE_ENV) or QUEUE
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from refold.engine.decisions import DecidesOne
 from refold.engine.refusals import check_later, check_skill_id, check_task_id, checked, message_of
 from refold.record import Explanation, TaskRecord, explain
 from refold.temporal.client import lineage, listing, starting, updates, views
-from refold.temporal.client.connection import PATIENCE, Connection, connected
+from refold.temporal.client.connection import PATIENCE, Connection, connected, queue_of
 from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.record import read_record
 from refold.temporal.client.record_cache import RecordCache
@@ -41,12 +41,12 @@ async def connect(
     address: str | None = None,
     namespace: str | None = None,
     profile: str | None = None,
-    task_queue: str = "refold",
+    task_queue: str | None = None,
 ) -> TemporalEngine:
     """The engine of a Temporal server; arguments and errors as `connected`.
 
     Args:
-        task_queue: The workers that serve new tasks.
+        task_queue: The workers that serve new tasks; None takes `REFOLD_TASK_QUEUE`, else `refold`.
     """
     return TemporalEngine(await connected(address=address, namespace=namespace, profile=profile), task_queue)
 
@@ -61,7 +61,7 @@ class TemporalEngine(DecidesOne):
     def __init__(
         self,
         client: Client,
-        task_queue: str = "refold",
+        task_queue: str | None = None,
         *,
         events_per_run: int | None = None,
         patience: timedelta = PATIENCE,
@@ -70,14 +70,14 @@ class TemporalEngine(DecidesOne):
 
         Args:
             client: With refold's data converter or plugin.
-            task_queue: The workers that serve new tasks.
+            task_queue: The workers that serve new tasks; None takes `REFOLD_TASK_QUEUE`, else `refold`.
             events_per_run: New tasks go on in a new run from this many history events on; None leaves it to the
                 server, which suggests it at some thousands.
             patience: How long a worker may take to answer a query before it counts as not there.
         """
         self.client = client
-        self.task_queue = task_queue
-        self.connection = Connection(client, task_queue, patience)
+        self.task_queue = queue_of(task_queue)
+        self.connection = Connection(client, self.task_queue, patience)
         self.events_per_run = events_per_run
         self.tails = Tails(self.connection)
         self.still = RecordCache()

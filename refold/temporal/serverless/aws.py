@@ -11,6 +11,7 @@ from temporalio.contrib.aws.lambda_worker import LambdaWorkerConfig, run_worker
 from temporalio.worker import WorkerDeploymentConfig
 
 from refold.core.errors import DefinitionError
+from refold.temporal.client.connection import queue_of
 from refold.temporal.serverless.drain import Drained
 from refold.temporal.worker.plugin import RefoldPlugin
 
@@ -23,7 +24,7 @@ def lambda_handler(
     *,
     deployment: str,
     build_id: str,
-    task_queue: str = "refold",
+    task_queue: str | None = None,
     drain: Drained | None = None,
     configure: Callable[[LambdaWorkerConfig], None] | None = None,
     **options: Any,
@@ -38,7 +39,7 @@ def lambda_handler(
         tools: Functions declared with `@tool`.
         deployment: The worker deployment; its current version must be `build_id`, or the worker is given nothing.
         build_id: A name of the code, such as a commit.
-        task_queue: The task queue that it polls.
+        task_queue: The task queue that it polls; None takes `REFOLD_TASK_QUEUE`, else `refold`.
         drain: When a call returns; None is `Drained()`: as soon as the queue is empty. All return shortly before the
             function's time is over.
         configure: Called with the SDK's settings in each call, to change them.
@@ -56,7 +57,7 @@ def lambda_handler(
     def configured(config: LambdaWorkerConfig) -> None:
         plugins: list[Plugin] = [RefoldPlugin(skills, tools, **options)]
         config.client_connect_config["plugins"] = plugins
-        config.worker_config["task_queue"] = task_queue
+        config.worker_config["task_queue"] = queue_of(task_queue)
         config.worker_config["deployment_config"] = WorkerDeploymentConfig(
             version=version,
             use_worker_versioning=True,

@@ -22,7 +22,7 @@ from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
 from refold.seen.logs import logger
 from refold.temporal.client import search
-from refold.temporal.client.connection import connected
+from refold.temporal.client.connection import connected, queue_of
 from refold.temporal.seen.ready import answering, check_place, worker_checks
 from refold.temporal.seen.runtime import measure
 from refold.temporal.serverless.drain import Drained
@@ -50,7 +50,7 @@ def make_worker(
     client: Client,
     plugin: RefoldPlugin,
     *,
-    task_queue: str = "refold",
+    task_queue: str | None = None,
     deployment: str | None = None,
     build_id: str | None = None,
     **options: Any,
@@ -60,7 +60,8 @@ def make_worker(
     Args:
         client: Any connected client.
         plugin: The skills and tools.
-        task_queue: The task queue that the worker polls for tasks and effects.
+        task_queue: The task queue that the worker polls for tasks and effects; None takes `REFOLD_TASK_QUEUE`, else
+            `refold`.
         deployment: The worker deployment that it belongs to, as the version `build_id`: a task stays on the version
             that began its run, and its next run goes to the current one. None: any worker may take any task.
         build_id: A name of the code that it runs, such as a commit; None takes a hash of all loaded modules.
@@ -79,7 +80,7 @@ def make_worker(
     # A worker inherits the plugins of its client; passed again, the plugin would run twice.
     brought = plugin in client.config()["plugins"]
     plugins = [*([] if brought else [plugin]), *settings.pop("plugins", ())]
-    return Worker(client, task_queue=task_queue, plugins=plugins, **settings)
+    return Worker(client, task_queue=queue_of(task_queue), plugins=plugins, **settings)
 
 
 def _version(deployment: str | None, build_id: str | None) -> dict[str, Any]:
@@ -133,7 +134,7 @@ async def run_worker(
     address: str | None = None,
     namespace: str | None = None,
     config_profile: str | None = None,
-    task_queue: str = "refold",
+    task_queue: str | None = None,
     model: str | None = None,
     recovery: Profile = DEFAULT,
     sandboxed: bool = True,
@@ -165,7 +166,8 @@ async def run_worker(
         address: The server; None takes Temporal's own settings (`TEMPORAL_ADDRESS`, profiles), else localhost:7233.
         namespace: None takes Temporal's own settings, else `default`.
         config_profile: A profile of Temporal's configuration file.
-        task_queue: The task queue that the worker polls for tasks and effects.
+        task_queue: The task queue that the worker polls for tasks and effects; None takes `REFOLD_TASK_QUEUE`, else
+            `refold`.
         model: See `RefoldPlugin`.
         recovery: See `RefoldPlugin`.
         sandboxed: See `RefoldPlugin`.
@@ -196,7 +198,7 @@ async def run_worker(
     grace = grace_from_env() if grace_s is None else checked_grace(grace_s)
     serves = bool(skills or tools or servers or options.keys() & _SERVED)
     if problem := _why_not(serves, options):
-        raise DefinitionError(task_queue, [problem], what="worker of task queue")
+        raise DefinitionError(queue_of(task_queue), [problem], what="worker of task queue")
     check_place(health)
     measure(metrics)
     plugin = RefoldPlugin(

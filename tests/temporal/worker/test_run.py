@@ -16,7 +16,8 @@ from temporalio.client import Client
 from temporalio.plugin import SimplePlugin
 
 from refold import DefinitionError
-from refold.temporal import RefoldPlugin, make_worker, run_worker
+from refold.temporal import RefoldPlugin, TemporalEngine, connect, make_worker, run_worker
+from refold.temporal.client.connection import QUEUE_ENV
 from refold.temporal.data.storage import Folder, StorageUnusable
 from refold.temporal.dev import DevServer
 from refold.temporal.worker.registry import UnknownSkillWorkflow
@@ -59,6 +60,25 @@ async def test_a_worker_that_would_serve_nothing_is_refused() -> None:
     Before a server is asked. A worker of an empty list waits for nothing.
     """
     with pytest.raises(DefinitionError, match=r"(?s)'refold'.*would serve nothing: give it skills or tools"):
+        await run_worker([], address="nowhere.invalid:7233")
+
+
+async def test_a_program_takes_its_task_queue_from_the_setting(
+    client: Client, server: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    As commands do, so that a program's worker serves the tasks that they start. What the program names itself counts.
+    """
+    monkeypatch.setenv(QUEUE_ENV, "")
+    assert TemporalEngine(client).task_queue == "refold"
+
+    monkeypatch.setenv(QUEUE_ENV, "orders")
+    assert make_worker(client, RefoldPlugin([hello])).task_queue == "orders"
+    assert make_worker(client, RefoldPlugin([hello]), task_queue="named").task_queue == "named"
+    assert TemporalEngine(client).connection.task_queue == "orders"
+    assert (await connect(address=server.address)).task_queue == "orders"
+    assert (await connect(address=server.address, task_queue="named")).task_queue == "named"
+    with pytest.raises(DefinitionError, match="worker of task queue 'orders'"):
         await run_worker([], address="nowhere.invalid:7233")
 
 
