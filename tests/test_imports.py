@@ -191,6 +191,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.cli.verbs.memory", "forget"): "SQLAlchemy is loaded only by the verbs about databases",
     ("refold.cli.verbs.memory", "_whose"): "Temporal's SDK takes long to load",
     ("refold.cli.verbs.processes.dev", "exports"): "Temporal's SDK takes long to load",
+    ("refold.cli.verbs.processes.dev", "grace"): "Temporal's SDK takes long to load",
     ("refold.temporal.worker.plugin", "_refused_table"): "SQLAlchemy is loaded only by workers that refuse an update",
     ("refold.cli.verbs.processes.codec", "codec"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.processes.codec", "app_of"): "the gateway's libraries are an extra, and take long to load",

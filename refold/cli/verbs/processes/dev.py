@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from refold.temporal.dev import DevServer
 
 GRACE_S = 5.0
-"""How long the worker's running effects may take to finish when `refold dev` is stopped, in seconds."""
+"""How long the worker's running effects may take to finish when `refold dev` is stopped, in seconds, without a setting:
+short, so that Ctrl-C ends a trial soon."""
 
 PAGE_SECRET = "REFOLD_PAGE_SECRET"
 
@@ -102,7 +103,7 @@ async def dev(
     """
     stop = stopped_by_signal()
     space = namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
-    seen = _ports(metrics)
+    seen, grace_s = _ports(metrics), grace()
     async with temporal.dev_server(
         port=port, ui=True, ui_port=ui_port, usual=(PORT, UI_PORT), db=db, namespace=space, log=log
     ) as server:
@@ -114,9 +115,9 @@ async def dev(
         options += ["--no-sandbox"] if no_sandbox else []
         options += ["--mcp", str(mcp)] if mcp else []
         async with AsyncExitStack() as running:
-            options += ["--grace", str(GRACE_S), *seen.get("worker", ())]
+            options += ["--grace", str(grace_s), *seen.get("worker", ())]
             known = _callbacks(at_port := a2a_port or _likely(A2A_PORT)) | ({} if call.out.json else {AS_TEXT: "1"})
-            polling = Supervised("worker", options, call.out.alert, grace_s=GRACE_S, environment=known)
+            polling = Supervised("worker", options, call.out.alert, grace_s=grace_s, environment=known)
             worker = await running.enter_async_context(polling)
             gateway: Supervised | None = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
@@ -140,6 +141,17 @@ async def dev(
         if server.ended.done() and not stop.is_set():
             raise temporal.DevServerError(f"{server.ended.result()}\n{what_is_left(db)}")
     return DONE if stop.is_set() else WRONG_CALL
+
+
+def grace() -> float:
+    """How long running effects may take to finish when `refold dev` is stopped: `REFOLD_GRACE`, else `GRACE_S`.
+
+    Raises:
+        DefinitionError: `REFOLD_GRACE` is no number of seconds.
+    """
+    from refold.temporal.worker.run import GRACE_ENV, grace_from_env
+
+    return grace_from_env() if os.environ.get(GRACE_ENV, "").strip() else GRACE_S
 
 
 def _page(server: DevServer) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.verbs.processes.dev import exports, first_start, what_is_left
+from refold.cli.verbs.processes.dev import exports, first_start, grace, what_is_left
 from tests.cli.conftest import Shell
 
 SERVER = """#!/bin/sh
@@ -39,6 +39,26 @@ def test_the_namespace_is_the_one_that_other_commands_use(
     monkeypatch.setenv("TEMPORAL_NAMESPACE", setting)
 
     assert f" --namespace {asked} " in refold("dev", *options).err
+
+
+@pytest.mark.parametrize(("setting", "seconds"), [("", 5.0), ("12", 12.0), ("0", 0.0)])
+def test_the_worker_has_the_grace_of_the_setting(setting: str, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    As a worker without `refold dev` has; without a setting it is short, so that Ctrl-C ends a trial soon.
+    """
+    monkeypatch.setenv("REFOLD_GRACE", setting)
+
+    assert grace() == seconds
+
+
+def test_a_grace_that_is_none_starts_nothing(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The error names the setting, before a server is started.
+    """
+    monkeypatch.setenv("REFOLD_GRACE", "soon")
+    done = refold("dev")
+
+    assert (done.exit, "REFOLD_GRACE" in done.err, "'soon'" in done.err) == (2, True, True)
 
 
 @pytest.fixture
