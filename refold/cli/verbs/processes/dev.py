@@ -36,6 +36,9 @@ short, so that Ctrl-C ends a trial soon."""
 
 PAGE_SECRET = "REFOLD_PAGE_SECRET"
 
+ANONYMOUS = "REFOLD_A2A_ANONYMOUS"
+"""Unset for the gateway, which listens on loopback: it would be open to proxies too, and so have no page."""
+
 PORT, UI_PORT = 7233, 8233
 """The ports of Temporal's own development server, where `refold` looks for a server without a setting."""
 
@@ -124,7 +127,7 @@ async def dev(
                 beside = [*_port(at_port, a2a_port), "--recovery", recovery, "--allow-loopback", *seen.get("serve", ())]
                 # A gateway that is started again has to know the page's sessions, or people lose the name they chose.
                 secret = os.environ.get(PAGE_SECRET) or secrets.token_hex(32)
-                ours = {**known, PAGE_SECRET: secret}
+                ours = {**known, PAGE_SECRET: secret, ANONYMOUS: ""}
                 served = Supervised("serve", [*shared, *beside, *_page(server)], call.out.alert, environment=ours)
                 gateway = await running.enter_async_context(served)
             processes = [one for one in (worker, gateway) if one is not None]

@@ -100,7 +100,8 @@ def access(security: Security, host: str, url: str = "") -> Access:
     if not known and found.proxy_header is None and not (found.loopback and is_loopback(host)):
         raise CallError(
             "people need a way to say who they are: set REFOLD_A2A_API_KEYS or REFOLD_A2A_JWT_…, or REFOLD_PAGE_PROXY_"
-            "HEADER for a proxy that signs them in, or serve the page on 127.0.0.1"
+            "HEADER for a proxy that signs them in, or serve the page on 127.0.0.1, without --anonymous and "
+            "REFOLD_A2A_ANONYMOUS"
         )
     return found
 

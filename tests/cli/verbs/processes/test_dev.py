@@ -185,6 +185,20 @@ def test_a_gateway_that_has_to_move_says_where_to(dev: Dev) -> None:
         assert httpx.get(link[0]).status_code == 200
 
 
+def test_its_page_is_open_where_a_setting_lets_everybody_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Beside a gateway that everybody may call there is no page; the one of `refold dev` is for this machine all the same.
+    """
+    monkeypatch.setenv("REFOLD_A2A_ANONYMOUS", "1")
+    running = Dev(tmp_path, warm=False)
+    try:
+        inbox = httpx.get(running.up["page"], timeout=250)
+    finally:
+        running.close()
+
+    assert inbox.status_code == 200
+
+
 def wait_for_end(pid: int) -> None:
     """Until the process is gone; fails after a while."""
     try:

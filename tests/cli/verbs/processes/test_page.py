@@ -91,8 +91,10 @@ def test_nobody_may_act_under_any_name(security: Security, host: str) -> None:
     """
     Where people could not be told apart, the page is not served, and the error says what to set.
     """
-    with pytest.raises(CallError, match="say who they are: set REFOLD_A2A_API_KEYS"):
+    with pytest.raises(CallError, match="say who they are: set REFOLD_A2A_API_KEYS") as refused:
         access(security, host)
+
+    assert "on 127.0.0.1, without --anonymous and REFOLD_A2A_ANONYMOUS" in str(refused.value)
 
 
 def test_a_proxy_that_signs_people_in_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
