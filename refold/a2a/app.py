@@ -38,9 +38,14 @@ from refold.callbacks.address import settings as callback_settings
 from refold.core.authoring.define import listed, skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.engine import Engine
-from refold.web.approvals import approval_app
+from refold.web.approvals import SAY_WHO, approval_app
 from refold.web.callbacks import callback_routes
 from refold.web.traced import TracedRequests
+
+NAMELESS = (
+    "nobody has a name here: whoever runs this agent can set REFOLD_A2A_API_KEYS or REFOLD_A2A_JWT_…, so that callers "
+    "say who decides"
+)
 
 
 def a2a_app(
@@ -97,7 +102,11 @@ def a2a_app(
                 parts.cards.public, parts.cards.of_skills, settings.signing_keys, serves_0_3=settings.serves_0_3
             ),
             *approval_app(
-                engine, known_caller, may_vouch=security.may_vouch, may_see=partial(_may_see, parts.reader, security)
+                engine,
+                known_caller,
+                may_vouch=security.may_vouch,
+                may_see=partial(_may_see, parts.reader, security),
+                unknown=SAY_WHO if security.knows_names else NAMELESS,
             ).routes,
             *callback_routes(engine, callbacks or callback_settings()),
             # REST last: it ends with a mount that matches every first path segment.

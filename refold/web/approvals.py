@@ -23,6 +23,7 @@ from refold.engine.refusals import checked
 from refold.words.as_json import json_value
 
 BODY_LIMIT_BYTES = 64 * 1024
+SAY_WHO = "say who calls: Authorization: Bearer KEY"
 
 Authenticate = Callable[[Request], str | None]
 """The caller's name; None for an unknown caller."""
@@ -80,26 +81,34 @@ async def _sees_all(caller: str, task_id: str) -> bool:
 
 
 def approval_app(
-    engine: Engine, authenticate: Authenticate, *, may_vouch: Collection[str] = (), may_see: MaySee = _sees_all
+    engine: Engine,
+    authenticate: Authenticate,
+    *,
+    may_vouch: Collection[str] = (),
+    may_see: MaySee = _sees_all,
+    unknown: str = SAY_WHO,
 ) -> Starlette:
     """The application, with its one route.
 
     Answers 200 with the task; 202 with its id, and a note, if the task has taken the decision and the server then does
     not say how it stands; 401 for an unknown caller; 403 for one who names another approver without being allowed to,
-    or may not decide; 404 for a task that does not exist; 409 for a gate that is not open, or shows something else;
-    413 and 422 for a body that does not fit; 503 if no worker, server or storage answers.
+    or may not decide at this gate; 404 for a task that does not exist; 409 if the task refuses the decision: the gate
+    is not open, or shows something else, the approver has granted already, or `REFOLD_APPROVAL_KEY` is missing or
+    another than the workers have; 413 and 422 for a body that does not fit; 503 if no worker, server or storage
+    answers.
 
     Args:
-        engine: Runs the tasks. With `REFOLD_APPROVAL_KEY` set, its decisions are signed.
+        engine: Runs the tasks. It signs each decision, for which it needs `REFOLD_APPROVAL_KEY`.
         authenticate: Returns the caller.
         may_vouch: Callers that may name the approver; any other caller decides in its own name.
         may_see: Whether a caller may see a task; to one that may not, the task does not exist.
+        unknown: What an unknown caller is answered.
     """
 
     async def callback(request: Request) -> JSONResponse:
         caller = authenticate(request)
         if caller is None:
-            return _answer(401, "say who calls: Authorization: Bearer KEY")
+            return _answer(401, unknown)
         body = await request.body()
         if len(body) > BODY_LIMIT_BYTES:
             return _answer(413, f"a decision takes at most {BODY_LIMIT_BYTES} bytes")
@@ -132,8 +141,8 @@ def approval_app(
 
 async def _decide(engine: Engine, said: ApprovalBody, approver: str, caller: str) -> JSONResponse:
     wait = _gate(await engine.look(said.task_id), said.gate)
-    if wait is not None and wait.approvers and approver not in wait.approvers:
-        return _answer(403, f"{approver} may not decide at gate {wait.slot!r}")
+    if wait is not None and (why := _bars(wait, approver)):
+        return _answer(403, f"{approver} may not decide at gate {wait.slot!r}: {why}")
     made = checked(
         Decision,
         gate=said.gate,
@@ -145,6 +154,15 @@ async def _decide(engine: Engine, said: ApprovalBody, approver: str, caller: str
     )
     view = await engine.decide_together(said.task_id, [made], approver=approver, vouched_by=caller)
     return JSONResponse(view.model_dump(mode="json"))
+
+
+def _bars(wait: WaitView, approver: str) -> str:
+    """Why the gate takes no decision of this person; empty if it may take one."""
+    if wait.approvers and approver not in wait.approvers:
+        return f"those who may: {', '.join(wait.approvers)}"
+    if approver in wait.excluded:
+        return f"a second person decides, not {approver}, who owns or started the task"
+    return ""
 
 
 def _gate(view: TaskView, named: str | None) -> WaitView | None:

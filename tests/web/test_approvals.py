@@ -9,13 +9,24 @@ from typing import Any
 import httpx2
 import pytest
 
-from refold import Content, Status
+from refold import Content, Ctx, GatePolicy, Status, Transition, flow_skill, step
 from refold.a2a import Security, a2a_app
 from refold.a2a.security.api_keys import api_keys
 from refold.engine import CodecError, EngineError, NotConnected, PayloadTooLarge, StorageError, Taken
 from refold.testing import FakeEngine
 from refold.web.approvals import approval_app, bearer_keys
 from tests.gated import Payment
+
+
+@flow_skill(id="seconded")
+class Seconded:
+    """Pays once a second person has said so."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.approve("pay", "Pay this?", policy=GatePolicy(second_person=True, allow_unsigned=True))
+        return ctx.complete("paid")
+
 
 KEYS = {"key-of-ada": "ada", "key-of-eve": "eve", "key-of-the-bot": "bot"}
 
@@ -104,6 +115,51 @@ async def test_what_is_no_number_of_json_is_called_so(
 
     assert answer.status_code == 422
     assert number in answer.json()["error"]
+    assert (await engine.look("p1")).status is Status.INPUT_REQUIRED
+
+
+@pytest.mark.parametrize("decision", ["approved", "denied"])
+async def test_whoever_owns_the_task_is_no_second_person(decision: str) -> None:
+    """
+    Like anybody else who may not decide at a gate; the answer says why.
+    """
+    engine = FakeEngine([Seconded])
+    await engine.start("seconded", Content.from_text("50"), task_id="p1", owner="ada")
+    app = approval_app(engine, bearer_keys(KEYS))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://refold") as http:
+        owner = await post(http, "key-of-ada", decision=decision)
+        other = await post(http, "key-of-eve")
+
+    assert (owner.status_code, other.status_code) == (403, 200)
+    assert owner.json() == {
+        "error": "ada may not decide at gate 'pay': a second person decides, not ada, who owns or started the task"
+    }
+
+
+@pytest.mark.parametrize(
+    ("security", "says"),
+    [
+        (Security(), "nobody has a name here: whoever runs this agent can set REFOLD_A2A_API_KEYS or REFOLD_A2A_JWT_"),
+        (Security(anonymous="everywhere"), "nobody has a name here"),
+        (
+            Security(keys=api_keys("ada=0123456789abcdef"), anonymous="everywhere"),
+            "say who calls: Authorization: Bearer KEY",
+        ),
+    ],
+    ids=["no-keys", "no-keys-for-everybody", "keys-and-everybody"],
+)
+async def test_a_caller_without_a_name_decides_nothing(security: Security, says: str) -> None:
+    """
+    A gateway that knows nobody by name says who can change it, instead of asking for a key that it would not take.
+    """
+    engine = FakeEngine([Payment])
+    await engine.start("payment", Content.from_text("50"), task_id="p1")
+    transport = httpx2.ASGITransport(app=a2a_app(engine, [Payment], security=security), client=("127.0.0.1", 5000))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        answer = await post(http, None)
+
+    assert answer.status_code == 401
+    assert answer.json()["error"].startswith(says)
     assert (await engine.look("p1")).status is Status.INPUT_REQUIRED
 
 

@@ -31,7 +31,7 @@ async def caller_of(scope: Scope, headers: Headers, security: Security) -> Princ
         return await _by_authorization(scheme, credentials.strip(), security)
     if security.open_to_all or (security.anonymous == "loopback" and on_loopback(scope, headers)):
         return NOBODY
-    if security.keys is None and security.tokens is None:
+    if not security.knows_names:
         raise Refused(403, "this agent is for callers on its own machine; whoever runs it can let others in by a key")
     raise unknown("say who calls", security)
 

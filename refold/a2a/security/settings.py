@@ -78,6 +78,11 @@ class Security:
     prefix: str = PREFIX
 
     @property
+    def knows_names(self) -> bool:
+        """Whether callers can say who they are, by a key or token."""
+        return self.keys is not None or self.tokens is not None
+
+    @property
     def open_to_all(self) -> bool:
         """Whether everyone who can reach the gateway may call it."""
         return self.anonymous == "everywhere"

@@ -91,13 +91,12 @@ def access(security: Security, host: str, url: str = "") -> Access:
         CallError: Everybody who can reach it could act under any name.
         AccessError: A setting of the page is wrong.
     """
-    known = security.keys is not None or security.tokens is not None
-    check = _check(security) if known else None
+    check = _check(security) if security.knows_names else None
     found = access_from_env(check=check, hosts=tuple(one.lower() for one in security.hosts))
     if security.anonymous == "loopback" and found.proxy_header is None:  # a proxy is on loopback itself
         hosts = found.hosts or (*LOOPBACK_NAMES, *filter(None, [urlsplit(url).hostname]))
         found = replace(found, loopback=caller(), hosts=hosts)
-    if not known and found.proxy_header is None and not (found.loopback and is_loopback(host)):
+    if not security.knows_names and found.proxy_header is None and not (found.loopback and is_loopback(host)):
         raise CallError(
             "people need a way to say who they are: set REFOLD_A2A_API_KEYS or REFOLD_A2A_JWT_…, or REFOLD_PAGE_PROXY_"
             "HEADER for a proxy that signs them in, or serve the page on 127.0.0.1, without --anonymous and "
