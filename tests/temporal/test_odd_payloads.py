@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pydantic import JsonValue
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import EventType, UpdateWorkflowExecutionLifecycleStage
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
@@ -29,11 +30,11 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from refold import InputRejected, Status, TaskState
+from refold import Content, InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
 from refold.engine import EngineError, TaskView
 from refold.temporal import TemporalEngine
-from refold.temporal.data.inputs import LONGEST_ID
+from refold.temporal.data.inputs import LONGEST_ID, start_from
 from refold.temporal.dev import DevServer, find_binary
 from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal import skills
@@ -282,6 +283,26 @@ async def test_a_task_whose_id_is_too_long_fails(engine: TemporalEngine) -> None
 
 
 @pytest.mark.parametrize(
+    ("said", "content"),
+    [
+        ({"text": "hello"}, Content.from_text("hello")),
+        ({"data": {"text": "hello"}}, Content.from_data({"text": "hello"})),
+        ({"data": {"text": "hello"}, "delivery_id": "d1"}, Content.from_data({"text": "hello"})),
+        ({"text": "hello", "data": {"cents": 5}}, Content.from_text("hello")),
+    ],
+    ids=["text", "data", "named", "both"],
+)
+def test_a_start_that_reads_as_a_message_is_that_message(said: JsonValue, content: Content) -> None:
+    """
+    By Temporal's own tools a task is started as it is answered, so that any data can be passed under `data`.
+    """
+    start = start_from([said])
+
+    assert start.message is not None
+    assert start.message.content == content
+
+
+@pytest.mark.parametrize(
     "data",
     [
         {},
@@ -290,6 +311,7 @@ async def test_a_task_whose_id_is_too_long_fails(engine: TemporalEngine) -> None
         {"snapshot": None, "parent": "x"},
         {"refold": 1},
         {"refold": "yes", "message": {"content": {"parts": [{"text": "hello"}]}}},
+        {"text": "hello", "cents": 5},
         [],
         0,
         False,
@@ -298,7 +320,8 @@ async def test_a_task_whose_id_is_too_long_fails(engine: TemporalEngine) -> None
 )
 async def test_data_with_reserved_names_is_data(engine: TemporalEngine, data: Any) -> None:
     """
-    What a task is started with by Temporal's own tools is its first message, whatever its keys are called.
+    What a task is started with by Temporal's own tools is its first message. Only an object that says `text` or `data`
+    as a message does is that text or data.
     """
     task_id = await start(engine, "talk", payload(data))
     await collected(engine.watch(task_id))
