@@ -71,7 +71,8 @@ def as_a2a(error: Exception) -> A2AError:
         case _:
             pass
     number = uuid4().hex[:12]
-    log.error("call_failed", number=number, why=str(error), exc_info=None if isinstance(error, EngineError) else error)
+    foreseen = isinstance(error, EngineError)
+    log.error("request_failed", reference=number, why=str(error), exc_info=None if foreseen else error)
     return InternalError(f"Internal error; whoever runs the agent finds it in the log as {number}")
 
 

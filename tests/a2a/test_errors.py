@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from refold.a2a import Settings, a2a_app
+from refold.a2a.errors import as_a2a
 from refold.a2a.settings import Extension
 from refold.engine import EngineError, NotConnected, NoWorker, Taken, TaskFilter, TaskView
 from refold.testing import FakeEngine
@@ -532,3 +535,16 @@ async def test_what_a_task_is_known_to_have_taken_is_said_to_be_taken() -> None:
     assert error["code"] == -32603
     assert f"Task '{task['id']}' has taken the message" in error["message"]
     assert "do not send the message again" in error["message"]
+
+
+def test_the_number_of_an_internal_error_is_in_the_log() -> None:
+    """
+    In the same event and field as where a request fails before it reaches a method.
+    """
+    structlog.reset_defaults()
+    with capture_logs() as logs:
+        told = as_a2a(RuntimeError("hunter2"))
+
+    [line] = [line for line in logs if line["event"] == "request_failed"]
+    assert told.message.endswith(f"in the log as {line['reference']}")
+    assert "hunter2" not in told.message

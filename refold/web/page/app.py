@@ -83,7 +83,7 @@ def page_app(engine: Engine, access: Access, pages: Pages | None = None) -> Star
 
     async def crashed(request: Request, error: Exception) -> Response:
         number = secrets.token_hex(6)
-        log.error("page_failed", reference=number, path=request.url.path, exc_info=error)
+        log.error("request_failed", reference=number, path=request.url.path, exc_info=error)
         said = f"something went wrong here; whoever runs the page finds it in the log as {number}"
         response = told(site, request, Refused(500, said), None)
         response.headers.update(HEADERS)  # this answer is made outside of the middleware

@@ -12,8 +12,10 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
+import structlog
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from structlog.testing import capture_logs
 
 from refold import Content
 from refold.core.fold.journal import Entry
@@ -222,13 +224,16 @@ async def test_a_bug_is_a_number_in_the_log(engine: FakeEngine, monkeypatch: pyt
         raise RuntimeError("a secret of the server")
 
     monkeypatch.setattr(engine, "find", broken)
+    structlog.reset_defaults()
     app = page_app(engine, Access(loopback="ada"))
     transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1), raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
-        answer = await http.get("/")
+    with capture_logs() as logs:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+            answer = await http.get("/")
 
     assert answer.status_code == 500
-    assert "in the log as" in answer.text
+    [number] = [line["reference"] for line in logs if line["event"] == "request_failed"]
+    assert f"in the log as {number}" in answer.text
     assert "secret" not in answer.text
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
