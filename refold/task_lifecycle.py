@@ -331,7 +331,8 @@ class TaskLifecycle:
 
         Raises:
             OutcomeUnknown: The effect was started before, its outcome is not known, and there is no probe.
-            InputRejected: Another process started the effect at the same moment, or the result is no JSON data.
+            InputRejected: Another process started the effect at the same moment, the result is no JSON data, or the
+                probe answered neither `TookPlace` nor None, and the outcome stays unknown.
         """
         self._load()  # another process may have performed the effect
         key, mark = f"{self.task_id}:{step}", f"{_STEP}{step}"
@@ -343,8 +344,13 @@ class TaskLifecycle:
             if probe is None:
                 raise OutcomeUnknown(key)
             found = probe(key)
-            if found is not None:
+            if isinstance(found, TookPlace):
                 return self._done(mark, found.result)
+            if found is not None:
+                raise InputRejected(
+                    f"the probe of {key!r} answered {type(found).__name__}; it answers TookPlace(result) if it took "
+                    "place, None if it did not"
+                )
         self._keep(mark, {"status": "executing"})
         return self._done(mark, effect(key))
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue
 from refold.core.errors import InputRejected, InvalidTransitionError
 from refold.core.lifecycle import TERMINAL, TRANSITION_TABLE, TaskEvent, TaskState
 from refold.core.values import DEEPEST
+from refold.effects import Done, NotDone
 from refold.engine import OutcomeUnknown
 from refold.task_lifecycle import (
     AgentTaskStateMachine,
@@ -362,6 +363,21 @@ def test_a_probe_finds_out(store: StatePersistence, found: TookPlace | None, cal
 
     assert (result, made) == (7, calls)
     assert TaskLifecycle("t", store).execute_idempotent("pay", crashes) == 7
+
+
+@pytest.mark.parametrize("found", [Done("r-1"), NotDone(), True, {"result": 7}])
+def test_a_probe_that_answers_otherwise_decides_nothing(store: StatePersistence, found: Any) -> None:
+    """
+    The answers of a tool's probe are others: the error names both that count, and the effect stays undecided.
+    """
+    with pytest.raises(Crash):
+        TaskLifecycle("t", store).execute_idempotent("pay", crashes)
+
+    task = TaskLifecycle("t", store)
+    with pytest.raises(InputRejected, match=r"probe of 't:pay' .*TookPlace\(result\) if it took place, None if it did"):
+        task.execute_idempotent("pay", lambda key: pytest.fail("blindly"), probe=lambda key: found)
+
+    assert task.execute_idempotent("pay", crashes, probe=lambda key: TookPlace(7)) == 7
 
 
 # --- recovery
