@@ -1,6 +1,7 @@
 # Two commands do everything on a fresh machine with Python 3.11 or newer:
 #   make demo    set up, then run the main job on the embedded Temporal server
-#   make test    set up, then linters, type checkers and every test but the long sweeps
+#   make test    set up, then linters, type checkers and every test but the long sweeps; gets Prometheus and Chromium
+#                as Debian's packages, and elsewhere needs them on PATH
 # and for the day's work:
 #   make quick   linters and the tests that need no server and are not slow
 #   make sweep   the long fault sweeps
