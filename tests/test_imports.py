@@ -109,6 +109,8 @@ EFFECTS_IMPORTERS = {
     "refold.temporal.worker.refusals",
     "refold.temporal.webhooks.delivery",
     "refold.temporal.webhooks.webhooks",
+    # A worker's process, or a call of a function, ends while a thread of a tool goes on.
+    "refold.temporal.serverless.aws",
     # Whether the ledger answers is a part of a worker's readiness.
     "refold.temporal.seen.ready",
     # A query that a worker asks to be sent again: clients and activities send it alike.

@@ -47,6 +47,9 @@ TaskOrFile = Annotated[
 ]
 QUEUE = "refold"
 MOST_PORT = 65535
+TASKS_S = 1.0
+"""How long a process waits, when its verb has returned, for tasks that it has canceled, in seconds."""
+
 CODEC_ENV = "REFOLD_CODEC"  # as `refold.temporal.data.codec` has it, which loads Temporal's SDK
 
 
@@ -180,7 +183,7 @@ def _finish(call: Call, run: Verb, given: dict[str, Any]) -> int:
         sys.path.insert(0, str(Path.cwd()))  # where an application's own codec is
     try:
         result = run(call, **given)
-        code = asyncio.run(result) if inspect.iscoroutine(result) else result
+        code = _awaited(result) if inspect.iscoroutine(result) else result
         call.out.end_line()
         return code or DONE  # type: ignore[return-value]  # a coroutine has been run
     except (typer.Exit, typer.Abort, BrokenPipeError):
@@ -193,6 +196,35 @@ def _finish(call: Call, run: Verb, given: dict[str, Any]) -> int:
             show_traceback(error)
         report(*explain(error, call.hint), as_json=call.out.json)
         return WRONG_CALL
+
+
+def _awaited(verb: Coroutine[Any, Any, int | None]) -> int | None:
+    """Run a verb in a loop of its own, as `asyncio.run` does, but leave what never ends to the end of the process:
+    threads, and tasks that ignore their cancellation. A tool can leave either, and its worker is to exit all the same.
+    """
+    runner = asyncio.Runner()
+    try:
+        return runner.run(verb)
+    finally:
+        if runner.run(_tasks_ended()):  # not `runner.close()`, which joins the threads
+            runner.get_loop().close()
+            asyncio.set_event_loop(None)
+        else:
+            _kept.append(runner)
+
+
+_kept: list[asyncio.Runner] = []
+"""Those whose tasks go on: Python prints a warning when it frees a task that has not ended."""
+
+
+async def _tasks_ended() -> bool:
+    """Cancel the tasks that a verb left; False if some have not ended within `TASKS_S`."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    left.add(asyncio.create_task(asyncio.get_running_loop().shutdown_asyncgens()))
+    _, going_on = await asyncio.wait(left, timeout=TASKS_S)
+    return not going_on
 
 
 def _option(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

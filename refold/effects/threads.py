@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from refold.effects.failures.contained import contained
 
 TOOL_THREADS = 32
 """The default for the most tools that are a plain `def` running at once in one worker; further calls wait."""
 
+LOOP_THREADS = 32
+"""The most calls of `asyncio.to_thread` that run at once in a process that leaves its threads; as many as asyncio's own
+executor has on a large machine."""
+
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _Call = tuple[Future[Any], Callable[[], Any]]
 
@@ -83,6 +90,35 @@ class Threads:
                 self._changed.wait()
             self._idle -= 1
             return self._waiting.popleft() if self._waiting else None
+
+
+class LeftThreads(ThreadPoolExecutor):
+    """The executor of `asyncio.to_thread` for a process that ends while a call goes on. asyncio's own executor joins
+    its threads, so that the process would wait for a call that never returns."""
+
+    def __init__(self) -> None:
+        super().__init__(LOOP_THREADS)  # starts no thread, as no call gets to it
+        self._threads_left = Threads(LOOP_THREADS, "asyncio")
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run a call in the next free thread.
+
+        Raises:
+            RuntimeError: The executor is shut down, or there is no thread and the system starts none.
+        """
+        return self._threads_left.submit(partial(fn, *args, **kwargs))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Cancel the calls that wait for a thread. A call that runs is not awaited, whatever `wait` says."""
+        self._threads_left.close()
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+
+
+def leave_threads(loop: asyncio.AbstractEventLoop) -> None:
+    """Let no call of `asyncio.to_thread` keep the process alive, unless the loop has an executor of its own by now."""
+    # Other loops than asyncio's do not say whether they have one.
+    if getattr(loop, "_default_executor", loop) is None:
+        loop.set_default_executor(LeftThreads())
 
 
 def run(future: Future[Any], call: Callable[[], Any]) -> None:

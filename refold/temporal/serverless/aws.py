@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from temporalio.contrib.aws.lambda_worker import LambdaWorkerConfig, run_worker
 from temporalio.worker import WorkerDeploymentConfig
 
 from refold.core.errors import DefinitionError
+from refold.effects.threads import leave_threads
 from refold.temporal.client.connection import queue_of
 from refold.temporal.serverless.drain import Drained
 from refold.temporal.worker.plugin import RefoldPlugin
@@ -55,6 +57,7 @@ def lambda_handler(
     RefoldPlugin(skills, tools, **options)  # what is defined wrongly is found while the function starts
 
     def configured(config: LambdaWorkerConfig) -> None:
+        leave_threads(asyncio.get_running_loop())
         plugins: list[Plugin] = [RefoldPlugin(skills, tools, **options)]
         config.client_connect_config["plugins"] = plugins
         config.worker_config["task_queue"] = queue_of(task_queue)

@@ -19,7 +19,7 @@ from refold.core.errors import DefinitionError
 from refold.core.values import LONGEST_S
 from refold.effects.mcp.servers import McpServer, servers_in
 from refold.effects.notify import Notifier
-from refold.effects.threads import TOOL_THREADS
+from refold.effects.threads import TOOL_THREADS, leave_threads
 from refold.seen.logs import logger
 from refold.temporal.client import search
 from refold.temporal.client.connection import connected, queue_of
@@ -199,6 +199,7 @@ async def run_worker(
     serves = bool(skills or tools or servers or options.keys() & _SERVED)
     if problem := _why_not(serves, options):
         raise DefinitionError(queue_of(task_queue), [problem], what="worker of task queue")
+    leave_threads(asyncio.get_running_loop())
     check_place(health)
     measure(metrics)
     plugin = RefoldPlugin(
@@ -221,8 +222,7 @@ async def run_worker(
             if ready is not None and not (running.done() or stopping.done()):
                 ready(worker)
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
-            begun = worker.is_running or worker.is_shutdown  # else it has no effects yet
-            if begun and not running.done():
+            if (worker.is_running or worker.is_shutdown) and not running.done():  # else it has no effects yet
                 await _left(worker, running, grace)
             if running.done():
                 await running

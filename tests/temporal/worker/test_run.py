@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +20,7 @@ from temporalio.client import Client
 from temporalio.plugin import SimplePlugin
 
 from refold import DefinitionError
+from refold.effects.threads import leave_threads
 from refold.temporal import RefoldPlugin, TemporalEngine, connect, make_worker, run_worker
 from refold.temporal.client.connection import QUEUE_ENV
 from refold.temporal.data.storage import Folder, StorageUnusable
@@ -23,6 +28,42 @@ from refold.temporal.dev import DevServer
 from refold.temporal.worker.registry import UnknownSkillWorkflow
 from refold.temporal.worker.run import GRACE_ENV, GRACE_S, checked_grace, grace_from_env
 from workflows import hello
+
+ROOT = Path(__file__).parents[3]
+
+STOPPED = """
+import asyncio, threading
+
+from refold.engine import NotConnected
+from refold.temporal import run_worker
+from workflows import hello
+
+async def main():
+    try:
+        await run_worker([hello], address="127.0.0.1:1")
+    except NotConnected:
+        asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+        print("stopped")
+
+asyncio.run(main())
+"""
+
+CALLED = """
+import asyncio, threading
+
+from refold.temporal import lambda_handler
+from workflows import hello
+
+def configure(config):
+    asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+    raise InterruptedError
+
+handler = lambda_handler([hello], deployment="shop", build_id="b1", configure=configure)
+try:
+    handler({}, None)
+except InterruptedError:
+    print("stopped")
+"""
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("", GRACE_S), ("0", 0), (" 2.5 ", 2.5)])
@@ -96,6 +137,31 @@ async def test_a_worker_that_takes_signals_is_refused_outside_of_the_main_thread
     """
     with pytest.raises(DefinitionError, match=r"(?s)'refold'.*main thread alone: in another one, use make_worker"):
         await asyncio.to_thread(asyncio.run, run_worker([hello], address="nowhere.invalid:7233"))
+
+
+@pytest.mark.parametrize("program", [STOPPED, CALLED], ids=["program", "function"])
+def test_no_thread_of_a_tool_keeps_the_process_of_a_worker(program: str) -> None:
+    """
+    `asyncio.to_thread` in an `async def` tool may call what never answers: neither a program around `run_worker` nor a
+    function of AWS Lambda waits for it.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr
+
+
+def test_a_program_keeps_the_threads_that_it_has_set() -> None:
+    """
+    `set_default_executor` before `run_worker`: calls still get there.
+    """
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1, "mine"))
+
+        leave_threads(loop)
+        assert runner.run(asyncio.to_thread(lambda: threading.current_thread().name)) == "mine_0"
 
 
 async def test_a_worker_of_a_deployment_names_its_code(client: Client) -> None:
