@@ -8,9 +8,9 @@ import os
 import signal
 import sys
 import time
-from asyncio import StreamReader
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from asyncio.subprocess import PIPE
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,6 +20,8 @@ FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 10.0
 STEADY_S = 30.0  # a process that lived this long did not crash because of its arguments
 STOP_TIMEOUT_S = 10.0  # beyond the grace of the process
+STDOUT = 1
+REST_S = 1.0  # for what a process that has ended has printed: its own children may hold its output open for ever
 LONGEST_LINE = 2**18  # bytes; a longer line is cut
 
 OF_THE_CODE = ("TEMPORAL_DEPLOYMENT_NAME", "TEMPORAL_WORKER_BUILD_ID")
@@ -61,7 +63,6 @@ class Supervised:
         self._command = [sys.executable, "-m", "refold.cli", verb, *options, "--json", "--with-parent"]
         self._named = "gateway" if verb == "serve" else verb
         self._say = say
-        self._process: Process | None = None
         self._running: asyncio.Task[None] | None = None
         self.ready = asyncio.Event()
         self.gave_up = asyncio.Event()
@@ -78,14 +79,6 @@ class Supervised:
         assert self._running is not None
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
-        if self._process is not None and self._process.returncode is None:
-            self._process.terminate()
-            try:
-                async with asyncio.timeout(self._grace_s + STOP_TIMEOUT_S):
-                    await self._process.wait()
-            except TimeoutError:
-                self._process.kill()
-                await self._process.wait()
 
     async def _keep_running(self) -> None:
         try:
@@ -111,14 +104,25 @@ class Supervised:
     async def _run_once(self) -> int:
         # A session of its own: Ctrl-C in the terminal reaches `refold dev` alone, which passes it on. The child's stdin
         # closes when `refold dev` dies.
-        self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=PIPE, start_new_session=True, env=self._environment
-        )
-        assert self._process.stdout is not None
-        async for line in _lines(self._process.stdout):
-            self._heard(line)
-        code = await self._process.wait()
-        self.pid = None
+        transport, process = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Process(self._heard), *self._command,
+            stdin=PIPE, stdout=PIPE, stderr=None, start_new_session=True, env=self._environment,
+        )  # fmt: skip
+        try:
+            await process.ended()
+        except asyncio.CancelledError:
+            process.terminate()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.ended(), self._grace_s + STOP_TIMEOUT_S)
+            raise
+        finally:
+            transport.close()  # kills it if it still runs
+            await process.exited.wait()
+            self.pid = None
+        if process.failure is not None:
+            raise process.failure
+        code = transport.get_returncode()
+        assert code is not None
         return code
 
     def _heard(self, line: str) -> None:
@@ -142,17 +146,65 @@ def _unconnected() -> dict[str, str]:
     return {**kept, "TEMPORAL_CONFIG_FILE": os.devnull}
 
 
-async def _lines(output: StreamReader) -> AsyncIterator[str]:
-    """The lines of a process's output. The reader's own lines end with an error at one that is too long for it, and
-    then nothing is read any more: the process would wait for ever to write."""
-    begun = b""
-    while chunk := await output.read(LONGEST_LINE):
-        *lines, begun = (begun + chunk).split(b"\n")
-        for line in lines:
-            yield _decoded(line)
-        begun = begun[: LONGEST_LINE + 1]
-    if begun:
-        yield _decoded(begun)
+class _Process(asyncio.SubprocessProtocol):
+    """A process, and the lines that it prints. asyncio's own streams wait for the end of the output before they tell
+    that a process has ended, and their lines end with an error at one that is too long for them.
+
+    Attributes:
+        exited: Set when the process has ended, whether or not its output has.
+        failure: What `heard` raised, which stops the process: nobody learns any more what it prints.
+    """
+
+    def __init__(self, heard: Callable[[str], None]) -> None:
+        """Calls `heard` with each line, without its end; what is longer than `LONGEST_LINE` is cut."""
+        self._heard = heard
+        self._begun = b""
+        self._read = asyncio.Event()
+        self._transport: asyncio.SubprocessTransport | None = None
+        self.exited = asyncio.Event()
+        self.failure: Exception | None = None
+
+    async def ended(self) -> None:
+        """Wait until it has ended, and for `REST_S` more until its output has."""
+        await self.exited.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._read.wait(), REST_S)
+
+    def terminate(self) -> None:
+        """Send SIGTERM, unless it has ended."""
+        if self._transport is not None and not self.exited.is_set():
+            self._transport.terminate()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """See asyncio."""
+        *lines, begun = (self._begun + data).split(b"\n")
+        self._begun = begun[: LONGEST_LINE + 1]
+        self._hear(lines)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """See asyncio."""
+        if fd != STDOUT:
+            return
+        self._read.set()
+        if self._begun:
+            self._hear([self._begun])
+
+    def _hear(self, lines: list[bytes]) -> None:
+        try:
+            for line in lines if self.failure is None else ():
+                self._heard(_decoded(line))
+        except Exception as error:  # noqa: BLE001 - raised again where the process is awaited
+            self.failure = error
+            self.terminate()
+
+    def process_exited(self) -> None:
+        """See asyncio."""
+        self.exited.set()
 
 
 def _decoded(line: bytes) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,35 @@ os.write(sys.__stdout__.fileno(), b"\\n" + json.dumps({"pid": 1, "said": said}).
 os._exit(0)
 """
 
+FORKING = """
+import json, os, signal, sys
+from pathlib import Path
+
+out = sys.__stdout__.fileno()
+if Path("forked").exists():
+    os.write(out, b'{"pid": 2}\\n')
+    signal.pause()
+Path("forked").touch()
+if not (child := os.fork()):
+    signal.pause()
+os.write(out, json.dumps({"pid": 1, "child": child}).encode() + b"\\nlast words\\n")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+TALKING = """
+import os, signal, sys
+
+out = sys.__stdout__.fileno()
+
+def leave(number, frame):
+    os.write(out, b"x\\n" * 300_000 + b"last words")
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, leave)
+os.write(out, b'{"pid": 1}\\n')
+signal.pause()
+"""
+
 
 async def test_a_long_line_is_cut_and_a_crash_after_it_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -60,7 +91,7 @@ async def test_a_long_line_is_cut_and_a_crash_after_it_is_noticed(
         if line.endswith("starting it again"):
             again.set()
 
-    async with asyncio.timeout(60), Supervised("worker", ["noisy"], say, environment=here) as worker:
+    async with asyncio.timeout(250), Supervised("worker", ["noisy"], say, environment=here) as worker:
         await again.wait()
         assert worker.told == {"pid": 1}
 
@@ -69,6 +100,70 @@ async def test_a_long_line_is_cut_and_a_crash_after_it_is_noticed(
     assert long.endswith("x…")
     assert len(long) < 500_000
     assert (short, ended) == ("short", "the worker ended with code 3; starting it again")
+
+
+async def test_a_crash_is_noticed_although_a_child_of_the_process_lives_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A pool of processes that a tool has forked keeps the worker's output open. The next worker is started all the same.
+    """
+    (tmp_path / "forking.py").write_text(FORKING)
+    monkeypatch.chdir(tmp_path)
+    here = {"PYTHONPATH": str(ROOT)}
+    said: list[str] = []
+    back = asyncio.Event()
+    first: dict[str, int] = {}
+
+    def say(line: str) -> None:
+        said.append(line)
+        first.update(worker.told)
+        if line == "the worker is back, process 2":
+            back.set()
+
+    try:
+        async with asyncio.timeout(250), Supervised("worker", ["forking"], say, environment=here) as worker:
+            await back.wait()
+    finally:
+        os.kill(first["child"], signal.SIGKILL)
+
+    assert said == [
+        "last words",
+        "the worker was killed by SIGKILL; starting it again",
+        "the worker is back, process 2",
+    ]
+
+
+async def test_what_a_process_prints_while_it_stops_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    More than a pipe holds: else the process would wait for ever to write, and be killed.
+    """
+    (tmp_path / "talking.py").write_text(TALKING)
+    monkeypatch.chdir(tmp_path)
+    here = {"PYTHONPATH": str(ROOT)}
+    said: list[str] = []
+
+    async with asyncio.timeout(250), Supervised("worker", ["talking"], said.append, environment=here) as worker:
+        await worker.ready.wait()
+
+    assert (len(said), said[-1]) == (300_001, "last words")
+
+
+async def test_a_process_whose_lines_cannot_be_shown_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The terminal is gone, or the reader of a pipe: nobody would learn what happens.
+    """
+    (tmp_path / "noisy.py").write_text(NOISY)
+    monkeypatch.chdir(tmp_path)
+    here = {"PYTHONPATH": str(ROOT)}
+
+    def say(line: str) -> None:
+        raise BrokenPipeError
+
+    async with asyncio.timeout(250), Supervised("worker", ["noisy"], say, environment=here) as worker:
+        await worker.gave_up.wait()
 
 
 async def test_a_process_uses_no_other_connection_than_its_options_say(
@@ -85,7 +180,7 @@ async def test_a_process_uses_no_other_connection_than_its_options_say(
     monkeypatch.setenv("TEMPORAL_WORKER_BUILD_ID", "build-7")
     here = {"PYTHONPATH": str(ROOT)}
 
-    async with asyncio.timeout(60), Supervised("worker", ["telling"], print, environment=here) as worker:
+    async with asyncio.timeout(250), Supervised("worker", ["telling"], print, environment=here) as worker:
         await worker.ready.wait()
 
     assert worker.told["settings"] == {"target_host": None, "api_key": None, "tls": None, "build": "build-7"}
@@ -101,7 +196,7 @@ async def test_a_skill_or_tool_that_asks_the_terminal_is_told_that_nobody_is_the
     monkeypatch.chdir(tmp_path)
     here = {"PYTHONPATH": str(ROOT)}
 
-    async with asyncio.timeout(20), Supervised("worker", ["asking"], print, environment=here) as worker:
+    async with asyncio.timeout(250), Supervised("worker", ["asking"], print, environment=here) as worker:
         await worker.ready.wait()
 
     assert worker.told == {"pid": 1, "said": None}
@@ -113,7 +208,7 @@ async def test_a_process_that_cannot_be_kept_running_is_given_up_aloud() -> None
     """
     said: list[str] = []
 
-    async with asyncio.timeout(60), Supervised("worker", ["\0"], said.append) as worker:
+    async with asyncio.timeout(250), Supervised("worker", ["\0"], said.append) as worker:
         await worker.gave_up.wait()
 
     assert said == ["the worker cannot be kept running: ValueError: embedded null byte"]
