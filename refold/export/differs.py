@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from refold.core.authoring.skill import Live, Skill
 from refold.core.fold.apply import advance
@@ -36,14 +35,15 @@ def refolded(skill: Skill, base: Snapshot, entries: Sequence[Entry]) -> Iterator
         CodeDiffers: Today's code would write another entry; the snapshots before it are correct.
     """
     live, snapshot = Live(), base
+    answers: dict[str, bool] = {}
+
+    def patched(patch: str) -> bool:
+        return answers.get(patch, False)  # the task never asked, since it is an older one
+
     yield snapshot
     for entry in entries:
-        snapshot, now = advance(skill, snapshot, entry.event, entry.at, live=live, patched=partial(_answer, entry))
+        answers |= entry.patches
+        snapshot, now = advance(skill, snapshot, entry.event, entry.at, live=live, patched=patched)
         if found := difference_of(base.task_id, entry, now):
             raise CodeDiffers(found)
         yield snapshot
-
-
-def _answer(entry: Entry, patch: str) -> bool:
-    """What `ctx.patched` answers: as recorded; False if the task never asked, since it is an older one."""
-    return entry.patches.get(patch, False)

@@ -55,7 +55,7 @@ def fork(
     seq: int,
     live: bool = False,
     by: str | None = None,
-    patched: Callable[[str], bool] | None = None,
+    patched: Callable[[str], bool] = lambda _: True,
 ) -> tuple[Snapshot, Forked]:
     """The fork's first snapshot and first event.
 
@@ -68,7 +68,8 @@ def fork(
         seq: The entry to fork at.
         live: Whether effects take place in the fork.
         by: Who makes the fork.
-        patched: Answers a patch of refold's own: False for a fork that an earlier release began. None answers True.
+        patched: Answers a patch of refold's own, asked only where it matters: False for a fork that an earlier release
+            began.
 
     Raises:
         InputRejected: There is no such entry, the task has not begun or has ended by that entry, or the current code
@@ -79,8 +80,8 @@ def fork(
         raise InputRejected(why)
     kept = [entry for entry in entries if entry.seq <= seq]
     taken = [entry for entry in kept if not entry.refused]
-    skips = len(taken) < len(kept) and (patched is None or patched(SKIPS_REFUSED))
-    snapshot = fold(skill, upgraded(skill, base), taken if skips else kept)
+    skips = len(taken) < len(kept) and patched(SKIPS_REFUSED)
+    snapshot = fold(skill, upgraded(skill, base), taken if skips else kept, patched=patched)
     if skips:
         if not snapshot.has_begun:
             raise InputRejected(

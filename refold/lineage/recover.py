@@ -65,8 +65,8 @@ def recover(
         at: Now; timeouts of open questions and gates begin again.
         by: Who recovers the task.
         in_turn: Perform compensated effects again one after the other; False for a task that an earlier release began.
-        patched: Answers whether the new task does what `IN_TIME` or `RACES` says, asked only where it matters; False
-            for a task that an earlier release began.
+        patched: Answers a patch of refold's own, asked only where it matters: False for a task that an earlier release
+            began.
 
     Raises:
         InputRejected: The task is open or completed, is still compensating, or would end again at once.
@@ -81,14 +81,14 @@ def recover(
         raise InputRejected(f"task {base.task_id!r} was canceled before it began; start a new one")
     again: Event | None = None
     base = upgraded(skill, base)
-    before_end = fold(skill, base, kept[:-1])
-    skipped = set(fold(skill, before_end, kept[-1:]).unraised)
+    before_end = fold(skill, base, kept[:-1], patched=patched)
+    skipped = set(fold(skill, before_end, kept[-1:], patched=patched).unraised)
     if last.cause is not None:
         skipped.add(last.cause)
     else:
         kept, again = kept[:-1], _event_again(kept[-1], entries)
         skipped = set() if again is not None else skipped
-    snapshot = fold(skill, base, kept, skipped=skipped)
+    snapshot = fold(skill, base, kept, skipped=skipped, patched=patched)
     if isinstance(again, DependencyResolved):
         snapshot, again = _resolved(snapshot, again)
     if snapshot.ended:

@@ -43,6 +43,9 @@ from refold.core.fold.snapshot import PastEvent, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskEvent
 
+ANSWERS = "refold.answers"
+"""What `ctx.patched` answered stays known after the entry that asked, although today's code does not ask there."""
+
 
 def planned(
     skill: Skill,
@@ -102,7 +105,12 @@ def advance(
 
 
 def fold(
-    skill: Skill, base: Snapshot, entries: Iterable[Entry | PastEvent], *, skipped: Set[str] = frozenset()
+    skill: Skill,
+    base: Snapshot,
+    entries: Iterable[Entry | PastEvent],
+    *,
+    skipped: Set[str] = frozenset(),
+    patched: Callable[[str], bool] = lambda _: True,
 ) -> Snapshot:
     """The snapshot after these entries, as `advance` returned it when it wrote them.
 
@@ -112,6 +120,8 @@ def fold(
         entries: A journal, or a part of it. If entries are missing, the others keep their numbers.
         skipped: Ids of commands whose final failure is not delivered, so that the task sends them again. Used by
             recovery; the numbers of later entries do not change.
+        patched: Answers whether what `ANSWERS` says holds, asked only where it matters; False for a task that an
+            earlier release recovered or forked.
     """
     snapshot, live = base, Live()
     for entry in entries:
@@ -121,6 +131,9 @@ def fold(
             skill, snapshot, entry.event, entry.at, live, recorded=entry.patches, skipped=skipped, refold=fold
         )
         snapshot, _ = _taken(draft)
+        unasked = {id: yes for id, yes in entry.patches.items() if id not in snapshot.patches}
+        if unasked and patched(ANSWERS):
+            snapshot = snapshot.changed({"patches": {**snapshot.patches, **unasked}})
     return snapshot
 
 

@@ -38,7 +38,9 @@ def _folded(draft: Draft, redo: Redo) -> Snapshot | None:
     """The failed task with the new outcomes so far; None if its past is the same with them."""
     assert draft.refold is not None
     past = tuple(one.model_copy(update={"event": _renewed(redo, one.event)}) for one in redo.past)
-    return None if past == redo.past else draft.refold(draft.skill, redo.base, past, skipped=frozenset(redo.skipped))
+    if past == redo.past:
+        return None
+    return draft.refold(draft.skill, redo.base, past, skipped=frozenset(redo.skipped), patched=draft.patched)
 
 
 def adopt_new_outcomes(draft: Draft) -> None:

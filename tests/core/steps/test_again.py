@@ -18,7 +18,10 @@ from refold import (
     step,
     table,
 )
+from refold.export.differs import refolded
+from refold.lineage.fork import fork
 from tests.core.byhand import ByHand, at
+from tests.core.lineage.recovering import charge
 from tests.core.small import BOTH, one_step, price_of
 
 
@@ -83,13 +86,13 @@ def test_the_time_within_a_step_is_that_of_the_event_it_goes_on_with() -> None:
     assert times == [[at(1)], [at(1), at(2)], [at(1), at(2), at(3)]]
 
 
-def changing(steps: list[Any]) -> Any:
+def changing(steps: list[Any], *more: Step) -> Any:
     """A skill whose start step is taken from a list: new code under a running task."""
 
     async def begin(ctx: Ctx) -> Transition:
         return await steps[0](ctx)  # type: ignore[no-any-return]
 
-    return one_step(begin)
+    return one_step(begin, *more)
 
 
 async def asks_a(ctx: Ctx) -> Transition:
@@ -309,6 +312,89 @@ def test_a_task_that_passed_a_patch_with_old_code_takes_the_old_path() -> None:
     new = ByHand(changing(code), cut=True)
     new.say()
     assert new.asked("a").prompt == "New prompt."
+
+
+async def asks_in_the_first_step(ctx: Ctx) -> Transition:
+    ctx.patched("shop")
+    await ctx.llm("a")
+    return ctx.goto("then")
+
+
+async def asks_no_more(ctx: Ctx) -> Transition:
+    await ctx.llm("a")
+    return ctx.goto("then")
+
+
+async def asks_in_the_second_step(ctx: Ctx) -> Transition:
+    await ctx.tool("new" if ctx.patched("shop") else "old")
+    await ctx.tool("last")
+    return ctx.complete()
+
+
+def asks_twice(code: list[Any]) -> ByHand:
+    """A task of which the first step asked for a patch, as the second does; each has asked for a command."""
+    task = ByHand(changing(code, Step("then", asks_in_the_second_step)), cut=True)
+    task.say()
+    task.give("a", "x")
+    return task
+
+
+def test_an_answer_stays_known_where_todays_code_asks_later() -> None:
+    """
+    The question is taken out of the first step: the journal, and the states of an export, are what the task did.
+    """
+    code = [asks_in_the_first_step]
+    task = asks_twice(code)
+    code[0] = asks_no_more
+
+    assert task.out == ["new"]
+    assert task.folded() == task.task
+    assert [*refolded(task.skill, task.base, task.journal)][-1].state == task.task.state
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_task_made_from_one_that_asked_earlier_goes_the_same_way(earlier: bool) -> None:
+    """
+    A fork and a recovered task perform what the other task performs; those of an earlier release stay as they were.
+    """
+    code = [asks_in_the_first_step]
+    task = asks_twice(code)
+    code[0] = asks_no_more
+
+    branch, _ = fork(task.skill, task.base, task.journal, "F", task.task.at, seq=2, patched=lambda _: not earlier)
+
+    assert [one.command.id for one in branch.pending.values()] == ["old" if earlier else "new"]
+    assert branch.patches == ({} if earlier else {"shop": True})
+    if not earlier:
+        task.fail("new")
+        assert task.recovered().out == ["new"]
+
+
+def test_an_answer_stays_known_where_the_past_is_folded_with_new_outcomes() -> None:
+    """
+    A recovered task folds its past once more when a compensated effect has been performed again.
+    """
+
+    async def pays(ctx: Ctx) -> Transition:
+        await ctx.tool(charge, cents=5)
+        return ctx.goto("then")
+
+    async def asks_and_pays(ctx: Ctx) -> Transition:
+        ctx.patched("shop")
+        return await pays(ctx)
+
+    code = [asks_and_pays]
+    task = ByHand(changing(code, Step("then", asks_in_the_second_step)))
+    task.say()
+    task.give("charge", 1)
+    task.give("new", "x")
+    task.fail("last")
+    task.give("undo charge")
+    code[0] = pays
+    new = task.recovered()
+    new.give("charge", 2)
+
+    assert (new.out, new.reason, new.journal[-1].note) == (["last"], "", "")
 
 
 def test_a_long_step_stays_as_fast() -> None:
