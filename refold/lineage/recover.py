@@ -65,8 +65,8 @@ def recover(
         at: Now; timeouts of open questions and gates begin again.
         by: Who recovers the task.
         in_turn: Perform compensated effects again one after the other; False for a task that an earlier release began.
-        patched: Answers a patch of refold's own, asked only where it matters: False for a task that an earlier release
-            began.
+        patched: Answers a patch of refold's own, asked only where it matters, and `ctx.patched` for the new task's
+            first event: False for a task that an earlier release or older code began.
 
     Raises:
         InputRejected: The task is open or completed, is still compensating, or would end again at once.
@@ -113,7 +113,8 @@ def recover(
         new = new.changed({"redo": redo.changed({"in_turn": in_turn, "lost": lost})})
     late = isinstance(again, UserMessage) and any(wait.late(at) and answers(again, wait) for wait in new.waits)
     first = Recovered(task_id=base.task_id, again=data, in_time=late and patched(IN_TIME), by=by)
-    tried, _ = advance(skill, new, first, at)
+    # The new task takes the event at once, and is asked for the same patches: the trial adds no marker of its own.
+    tried, _ = advance(skill, new, first, at, patched=patched)
     if tried.ended and tried.lifecycle is TaskState.FAILED:
         raise InputRejected(
             f"task {base.task_id!r} would end again at once: {tried.reason}; change the skill, then recover"

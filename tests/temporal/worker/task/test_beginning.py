@@ -60,3 +60,45 @@ async def test_a_recorded_run_whose_call_was_late_is_replayed_as_it_was() -> Non
 
     sent = [command.WhichOneof("variant") for command in begun.successful.commands]
     assert sent == ["upsert_workflow_search_attributes", "start_timer"]
+
+
+@flow_skill(id="asks_when_changed")
+class AsksWhenChanged:
+    """Had a bug where it now asks; a later change fails the tasks that begin with it."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        if BROKEN:
+            raise KeyError("bug")
+        if ctx.patched("limit"):
+            return ctx.fail("too much")
+        await ctx.ask("ok", "Fine?")
+        return ctx.complete()
+
+
+AsksWhenChangedWorkflow = workflow_for(AsksWhenChanged)
+BROKEN: list[str] = []
+
+
+def recovers_changed() -> JsonValue:
+    """The start of a task that recovers one which met the bug."""
+    failed = ByHand(AsksWhenChanged)
+    BROKEN.append("yes")
+    failed.feed(message(), second=0)
+    BROKEN.clear()
+    journal = Segment(base=failed.base, entries=tuple(failed.journal))
+    return TaskStart(recover=journal, in_turn=True).model_dump(mode="json")
+
+
+async def test_a_recovered_task_from_before_a_change_is_loaded_on_its_old_path() -> None:
+    """
+    Its history has no marker of the change: it waits for its answer, though it would fail at once on the new path. A
+    task that is recovered after the change is refused.
+    """
+    old, new = Activated(AsksWhenChangedWorkflow, "T2"), Activated(AsksWhenChangedWorkflow, "T2")
+
+    begun = old.activated(3, old.initialized(recovers_changed()), replaying=True)
+
+    sent = [command.WhichOneof("variant") for command in begun.successful.commands]
+    assert sent == ["upsert_workflow_search_attributes"]
+    assert "fail_workflow_execution" in new.begin(recovers_changed())
