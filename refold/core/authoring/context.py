@@ -50,6 +50,8 @@ class Moment:
             through its past.
         enters: Called by the skill with the name of each step or state that it enters.
         interruption: Takes the oldest message that waits to interrupt the task; returns None if there is none.
+        withdrawn: The ids of what lost a race in this call, or whose await is over; steps add them, and a step that
+            raises then returns no transition that names them.
     """
 
     task_id: str
@@ -65,6 +67,7 @@ class Moment:
     patched: Callable[[str, bool], bool] = lambda _, again: not again
     enters: Callable[[str], None] = lambda _: None
     interruption: Callable[[], UserMessage | None] = lambda: None
+    withdrawn: list[str] = field(default_factory=list)
 
     def invocation_id(self, position: int) -> str:
         """The id of the command at `position` (0 is the first) of the transition that this call returns."""

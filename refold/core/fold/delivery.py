@@ -36,6 +36,9 @@ the task takes all those looks within one workflow task, for which Temporal give
 OVERTAKES = "refold.overtakes"
 """The patch with which a timer wins its race although the task retries, or is blocked on, the calls that lose."""
 
+LOST_TOO = "refold.lost_too"
+"""The patch with which what lost a race is known although the step that learns who won raises."""
+
 
 def settle(draft: Draft, events: Iterable[Event] = ()) -> None:
     """Deliver these events and then the held ones, as far as the lifecycle allows; then fail the task if it stalled.
@@ -224,15 +227,18 @@ def _lost_to(draft: Draft, event: Event) -> tuple[str, ...]:
     trial = copy(draft)
     trial.live, trial.patches, trial.notes, trial.entered = None, {**draft.patches}, [], []
     trial.ask_patched, trial.recorded = None, None  # the same answers now as when the event was first taken
+    moment = _moment(trial)
+    returned: tuple[str, ...] = ()
     at_work = skill_at_work.set(draft.base.skill)
     try:
-        return draft.skill.on(draft.state, event, _moment(trial), None).withdraws
+        returned = draft.skill.on(draft.state, event, moment, None).withdraws
     except BaseException as error:
         if not _of_author(error):
-            raise
-        return ()  # it is raised again when the outcome is delivered
+            raise  # an author's error is raised again when the outcome is delivered
     finally:
         skill_at_work.reset(at_work)
+    lost = tuple(moment.withdrawn)
+    return lost if lost == returned or draft.patched(LOST_TOO) else returned
 
 
 def _moment(draft: Draft) -> Moment:

@@ -59,7 +59,6 @@ class Drive:
         self.steps, self.resumes, self.moment, self.live, self.hooks = steps, resumes, moment, live, hooks
         self.said = NOTHING
         self._left = False
-        self._withdrawn: list[str] = []
 
     # --- entering a step
 
@@ -139,7 +138,7 @@ class Drive:
             transition = self.enter_once(step, payload, message)
         if transition.enters is not None:
             transition = self._fed(transition, step.name)
-        withdraws = tuple(self._withdrawn)
+        withdraws = tuple(self.moment.withdrawn)
         return altered(transition.after(self.said), forgets=self._left, withdraws=withdraws, enters=None, resume=None)
 
     def enter_once(
@@ -177,7 +176,8 @@ class Drive:
             self._drive_again(step, position, going)
         going.ctx._at(self.moment)
         position, over = position.resumed(self.moment)
-        self._withdrawn += over.completed or over.ids  # so that none of these outcomes is delivered later, on its own
+        # So that none of these outcomes is delivered later, on its own.
+        self.moment.withdrawn += over.completed or over.ids
         return self._follow(step, self._send(step, position, going, self._results(going, over)))
 
     def _alive(self, position: Position) -> Going | None:
@@ -224,7 +224,7 @@ class Drive:
         except CommandError as error:
             return self.hooks.uncaught(error, ctx._said)
         finally:
-            self._withdrawn += going.drop_withdrawn()
+            self.moment.withdrawn += going.drop_withdrawn()
         if isinstance(found, Returned):
             return self._ended(step, ctx, found.value)
         try:

@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from refold import (
     CommandError,
     Content,
+    Contract,
     Ctx,
     DecisionMade,
     Failure,
@@ -17,6 +19,7 @@ from refold import (
     Transition,
     table,
 )
+from refold.core.fold.delivery import LOST_TOO
 from refold.core.fold.wanted import wanted
 from refold.testing import check_laws
 from tests.core.byhand import ByHand, busy, result
@@ -202,6 +205,47 @@ def test_a_timer_wins_over_a_call_that_does_not_get_through(retries: int, cut: b
     task.give("mail", "sent")
     assert task.said[-1] == "1 sent"
     assert task.folded() == task.task
+
+
+async def impatient(ctx: Ctx, content: Content) -> Transition:
+    index, _ = await ctx.first(ctx.llm("think", "?"), ctx.sleep(60, id="patience"))
+    if index == 1:
+        raise TimeoutError("the model is too slow")
+    return ctx.complete()
+
+
+class Thinks(BaseModel, frozen=True):
+    """The state that the steps of a contract share."""
+
+
+THINKS = Contract(state=Thinks, begins=lambda content, ctx: Thinks())
+
+
+async def impatient_by_contract(ctx: Ctx) -> Transition:
+    return await impatient(ctx, Content.from_text(""))
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "author",
+    [skill(impatient), table("thinks", Step("begin", impatient_by_contract).start(), contract=THINKS)],
+    ids=["", "contract"],
+)
+@pytest.mark.parametrize("retries", [0, 3], ids=["retrying", "blocked"])
+def test_a_timer_wins_although_the_step_raises(author: Any, retries: int, cut: bool) -> None:
+    """
+    The task ends at once, as where the step returns `ctx.fail`; a task of an earlier release waits for the call.
+    """
+    task, old = ByHand(author, cut=cut), ByHand(author, cut=cut, patched=lambda patch: patch != LOST_TOO)
+    unreachable(task, retries=retries)
+    unreachable(old, retries=retries)
+
+    entry = task.ring("patience")
+
+    assert (entry.held, task.state, task.out, task.alarms) == (False, TaskState.FAILED, [], [])
+    assert task.reason == "bug: TimeoutError: the model is too slow"
+    assert task.folded() == task.task
+    assert old.ring("patience").held
 
 
 def test_a_timer_waits_for_what_does_not_race_with_it() -> None:
@@ -519,6 +563,36 @@ def test_a_race_of_a_recovered_task_waits_for_compensated_effects() -> None:
     new.give("charge", "c-2")
 
     assert (new.status, new.said[-1]) == (Status.COMPLETED, "first, paid c-2")
+    assert new.folded() == new.task
+
+
+@BOTH
+def test_such_a_race_is_over_although_the_step_raises(cut: bool) -> None:
+    """
+    No question stays open, and the charge is made again; a task of an earlier release waits for the other answer.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=1)
+        _, answer = await ctx.first(ctx.ask("a", "?"), ctx.ask("b", "?"))
+        if paid == "c-1" and answer.text == "no":
+            raise ValueError("not paid so")
+        return ctx.complete(f"{answer.text}, paid {paid}")
+
+    task = ByHand(skill(begin), cut=cut)
+    task.say()
+    task.give("charge", "c-1")
+    task.cancel()
+    task.give("undo charge")
+    new, old = task.recovered(), task.recovered()
+    old.patched = lambda _: False
+
+    new.say("no", slot="a")
+    old.say("no", slot="a")
+
+    assert (new.waiting, new.out, old.waiting, old.out) == ([], ["charge"], ["b"], [])
+    new.give("charge", "c-2")
+    assert new.said[-1] == "no, paid c-2"
     assert new.folded() == new.task
 
 
