@@ -30,16 +30,12 @@ KEEP_ALIVE_S = 75
 60 s), which would else send a call into a connection that is being closed, and answer it with 502."""
 
 
-def bound(host: str, port: int, *others: int) -> socket.socket:
-    """A listening socket, at the first of these ports that is not in use; port 0 takes a free port.
+def bound(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free port.
 
     Raises:
-        OSError: The last port is in use, or the address is not this machine's.
+        OSError: The port is in use, or the address is not this machine's.
     """
-    if others:
-        with contextlib.suppress(OSError):
-            return bound(host, port)
-        return bound(host, *others)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

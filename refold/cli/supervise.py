@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from asyncio.subprocess import PIPE
@@ -48,6 +49,7 @@ class Supervised:
         *,
         grace_s: float = 5.0,
         environment: Mapping[str, str] | None = None,
+        sock: socket.socket | None = None,
     ) -> None:
         """A process that is not started yet.
 
@@ -57,9 +59,11 @@ class Supervised:
             say: Called with a line of text when a process crashes and when its successor is ready.
             grace_s: How long the process may take to finish what it does when it is stopped.
             environment: Added to this process's, without its connection to Temporal: the options name the server.
+            sock: Given to each process, as a file descriptor of the same number.
         """
         self._environment = {**_unconnected(), **(environment or {})}
         self._grace_s = grace_s
+        self._handed = () if sock is None else (sock.fileno(),)
         self._command = [sys.executable, "-m", "refold.cli", verb, *options, "--json", "--with-parent"]
         self._named = "gateway" if verb == "serve" else verb
         self._say = say
@@ -106,7 +110,7 @@ class Supervised:
         # closes when `refold dev` dies.
         transport, process = await asyncio.get_running_loop().subprocess_exec(
             lambda: _Process(self._heard), *self._command,
-            stdin=PIPE, stdout=PIPE, stderr=None, start_new_session=True, env=self._environment,
+            stdin=PIPE, stdout=PIPE, stderr=None, pass_fds=self._handed, start_new_session=True, env=self._environment,
         )  # fmt: skip
         try:
             await process.ended()
@@ -130,11 +134,9 @@ class Supervised:
         if told is None:
             self._say(line)
             return
-        before, self.pid, self.told = self.told.get("url"), told["pid"], told
+        self.pid, self.told = told["pid"], told
         if self.ready.is_set():
-            moved = told.get("url") != before
-            at = f", now at {told.get('page', told['url'])}, as its port is taken" if moved else ""
-            self._say(f"the {self._named} is back, process {self.pid}{at}")
+            self._say(f"the {self._named} is back, process {self.pid}")
         self.ready.set()
 
 

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from shlex import quote
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 GRACE_S = 5.0
 """How long the worker's running effects may take to finish when `refold dev` is stopped, in seconds, without a setting:
 short, so that Ctrl-C ends a trial soon."""
+
+HOST = "127.0.0.1"
+
+BACKLOG = 1024
+"""The most connections that wait for a gateway that is being started."""
 
 PAGE_SECRET = "REFOLD_PAGE_SECRET"
 
@@ -112,23 +117,22 @@ async def dev(
     ) as server:
         at_server = ["--address", server.address, "--namespace", space, "--task-queue", task_queue]
         at_server += ["--log-json"] if log_json else []
-        shared = [*(modules or []), *(more_modules or []), *at_server]
-        options = [*shared, "--recovery", recovery]
-        options += ["--model", model] if model else []
+        shared = [*(modules or []), *(more_modules or []), *at_server, "--recovery", recovery]
+        options = [*shared, *(["--model", model] if model else [])]
         options += ["--no-sandbox"] if no_sandbox else []
         options += ["--mcp", str(mcp)] if mcp else []
         async with AsyncExitStack() as running:
             options += ["--grace", str(grace_s), *seen.get("worker", ())]
-            known = _callbacks(at_port := a2a_port or _likely(A2A_PORT)) | ({} if call.out.json else {AS_TEXT: "1"})
+            known = {} if call.out.json else {AS_TEXT: "1"}
+            sock: socket.socket | None = None
+            if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
+                sock = running.enter_context(_listening(a2a_port))
+                known |= _callbacks(sock.getsockname()[1])
             polling = Supervised("worker", options, call.out.alert, grace_s=grace_s, environment=known)
             worker = await running.enter_async_context(polling)
             gateway: Supervised | None = None
-            if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
-                beside = [*_port(at_port, a2a_port), "--recovery", recovery, "--allow-loopback", *seen.get("serve", ())]
-                # A gateway that is started again has to know the page's sessions, or people lose the name they chose.
-                secret = os.environ.get(PAGE_SECRET) or secrets.token_hex(32)
-                ours = {**known, PAGE_SECRET: secret, ANONYMOUS: ""}
-                served = Supervised("serve", [*shared, *beside, *_page(server)], call.out.alert, environment=ours)
+            if sock is not None:
+                served = _gateway(server, sock, [*shared, *seen.get("serve", ())], known, call.out.alert)
                 gateway = await running.enter_async_context(served)
             processes = [one for one in (worker, gateway) if one is not None]
             if "metrics" in seen:
@@ -157,6 +161,21 @@ def grace() -> float:
     return grace_from_env() if os.environ.get(GRACE_ENV, "").strip() else GRACE_S
 
 
+def _gateway(
+    server: DevServer,
+    sock: socket.socket,
+    options: Sequence[str],
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Supervised:
+    """The gateway at a socket, with the page beside it; to be started."""
+    options = [*options, "--socket", str(sock.fileno()), "--allow-loopback", *_page(server)]
+    # A gateway that is started again has to know the page's sessions, or people lose the name they chose.
+    secret = os.environ.get(PAGE_SECRET) or secrets.token_hex(32)
+    ours = {**environment, PAGE_SECRET: secret, ANONYMOUS: ""}
+    return Supervised("serve", options, say, environment=ours, sock=sock)
+
+
 def _page(server: DevServer) -> list[str]:
     """The page beside the gateway, as arguments; none if its libraries are not installed."""
     if importlib.util.find_spec("jinja2") is None:
@@ -164,26 +183,28 @@ def _page(server: DevServer) -> list[str]:
     return ["--page", "--temporal-ui", f"{server.ui_url}/namespaces/{server.namespace}/workflows"]
 
 
-def _port(port: int, asked: int | None) -> list[str]:
-    """The gateway's port, as arguments. It looks itself whether a port that nobody asked for is free: another process
-    may take it until then."""
-    return ["--port", str(port), "--else-free"] if not asked else ["--port", str(asked)]
+def _listening(port: int | None) -> socket.socket:
+    """The gateway's socket: at this port; None is the usual one, or a free one if that is taken.
 
-
-def _likely(port: int) -> int:
-    """A port that is free now: this one, or another."""
-    with socket.socket() as sock:
+    It is open for as long as `refold dev` runs: a gateway that is started again is where the worker's callbacks lead,
+    and no other process gets them meanwhile.
+    """
+    sock = socket.socket()
+    try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(("127.0.0.1", port))
-        except OSError:
-            sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+        sock.bind((HOST, A2A_PORT if port is None else port))
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        if port is None:
+            return _listening(0)
+        raise CallError(f"the gateway cannot listen on {HOST}:{port}: {error.strerror or error}") from None
+    return sock
 
 
 def _callbacks(port: int) -> dict[str, str]:
     """Settings of callbacks that nobody has set: addresses on this machine, with a key for as long as this runs."""
-    usual = {URL: f"http://127.0.0.1:{port}", KEY: secrets.token_hex(16)}
+    usual = {URL: f"http://{HOST}:{port}", KEY: secrets.token_hex(16)}
     return {name: value for name, value in usual.items() if not os.environ.get(name)}
 
 

@@ -67,8 +67,9 @@ PostWebhooks = Annotated[
 AllowLoopback = Annotated[
     bool, typer.Option("--allow-loopback", help="Allow webhooks to this machine, for development.")
 ]
-ElseFree = Annotated[
-    bool, typer.Option("--else-free", hidden=True, help="Take a free port if that one is taken; for `refold dev`.")
+Inherited = Annotated[
+    int | None,
+    typer.Option("--socket", hidden=True, help="The file descriptor of the socket to listen on; for `refold dev`."),
 ]
 Anonymous = Annotated[
     bool, typer.Option("--anonymous", help="Let everyone who can reach the gateway call it, from other machines too.")
@@ -110,7 +111,7 @@ async def serve(
     modules: Modules = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=MOST_PORT, help="The port; 0 takes a free one.")] = PORT,
-    else_free: ElseFree = False,
+    inherited: Inherited = None,
     url: Url = None,
     name: Annotated[str | None, typer.Option("--name", help="The agent's name on its card.")] = None,
     grpc_port: GrpcPort = None,
@@ -150,7 +151,7 @@ async def serve(
     temporal.measure(metrics)
     engine = await call.engine()
     grpc, grpc_url = _grpc(security, host, grpc_port)
-    sock = _bound(host, port, *([0] if else_free else []))
+    sock = _bound(host, port) if inherited is None else socket.socket(fileno=inherited)
     told = _completed(told, url=serving.url_of(sock, host), grpc_url=grpc_url)
     hooks: AbstractAsyncContextManager[Webhooks | None] = nullcontext()
     if webhooks and isinstance(engine, temporal.TemporalEngine):
@@ -175,12 +176,12 @@ async def serve(
     call.out.note("gateway stopped")
 
 
-def _bound(host: str, port: int, *others: int) -> socket.socket:
+def _bound(host: str, port: int) -> socket.socket:
     """The socket that the gateway listens on."""
     from refold.a2a import serve as serving
 
     try:
-        return serving.bound(host, port, *others)
+        return serving.bound(host, port)
     except OSError as error:
         raise CallError(f"the gateway cannot listen on {host}:{port}: {error.strerror or error}") from None
 

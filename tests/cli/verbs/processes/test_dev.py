@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import select
 import signal
 import socket
@@ -165,24 +164,32 @@ def test_nothing_outlives_it(number: signal.Signals, dev: Dev) -> None:
         wait_for_end(pid)
 
 
-def test_a_gateway_that_has_to_move_says_where_to(dev: Dev) -> None:
+def test_a_gateway_that_is_started_again_is_where_it_was(dev: Dev) -> None:
     """
-    Its port is taken while it is down: the new address of the page is said, since the one that was printed leads
-    elsewhere by now.
+    No other process can take its port while it is down: addresses of callbacks lead there, and people have the page
+    open.
     """
     os.kill(dev.up["gateway_pid"], signal.SIGKILL)
     wait_for_end(dev.up["gateway_pid"])
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", int(dev.up["a2a"].rpartition(":")[2])))
-        taken.listen()
-        assert dev.process.stderr is not None
-        back = next(line for line in dev.process.stderr if line.startswith("the gateway is back"))
+    port = int(dev.up["a2a"].rpartition(":")[2])
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server(("127.0.0.1", port))
 
-        link = re.search(r"http://\S+/page/", back)
-        assert link is not None, back
-        assert not link[0].startswith(dev.up["a2a"])
-        assert httpx.get(link[0]).status_code == 200
+    assert httpx.get(dev.up["page"], timeout=250).status_code == 200
+
+
+def test_without_a_gateway_there_are_no_settings_of_callbacks(tmp_path: Path) -> None:
+    """
+    Nobody would serve their addresses: `ctx.callback` says what is missing.
+    """
+    (tmp_path / "workflows.py").write_text(
+        "import os; raise ImportError([name for name in os.environ if name.startswith('REFOLD_CALLBACK')])"
+    )
+    done = subprocess.run(
+        [*COMMAND, "dev", "--no-a2a"], cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False
+    )
+
+    assert "ImportError: []" in done.stderr
 
 
 def test_its_page_is_open_where_a_setting_lets_everybody_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
