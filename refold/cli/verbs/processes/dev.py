@@ -7,8 +7,8 @@ import importlib.util
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -112,17 +112,19 @@ async def dev(
     stop = stopped_by_signal()
     space = namespace or os.environ.get("TEMPORAL_NAMESPACE") or "default"
     seen, grace_s = _ports(metrics), grace()
-    async with temporal.dev_server(
+    starting = temporal.dev_server(
         port=port, ui=True, ui_port=ui_port, usual=(PORT, UI_PORT), db=db, namespace=space, log=log
-    ) as server:
+    )
+    async with _started(starting, stop) as server:
+        if server is None:
+            return DONE
         at_server = ["--address", server.address, "--namespace", space, "--task-queue", task_queue]
         at_server += ["--log-json"] if log_json else []
         shared = [*(modules or []), *(more_modules or []), *at_server, "--recovery", recovery]
-        options = [*shared, *(["--model", model] if model else [])]
+        options = [*shared, "--grace", str(grace_s), *seen.get("worker", ()), *(["--model", model] if model else [])]
         options += ["--no-sandbox"] if no_sandbox else []
         options += ["--mcp", str(mcp)] if mcp else []
         async with AsyncExitStack() as running:
-            options += ["--grace", str(grace_s), *seen.get("worker", ())]
             known = {} if call.out.json else {AS_TEXT: "1"}
             sock: socket.socket | None = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
@@ -159,6 +161,17 @@ def grace() -> float:
     from refold.temporal.worker.run import GRACE_ENV, grace_from_env
 
     return grace_from_env() if os.environ.get(GRACE_ENV, "").strip() else GRACE_S
+
+
+@asynccontextmanager
+async def _started(
+    server: AbstractAsyncContextManager[DevServer], stop: asyncio.Event
+) -> AsyncIterator[DevServer | None]:
+    """The server, inside the block; None if `stop` is set before it answers."""
+    async with AsyncExitStack() as running:
+        starting = asyncio.ensure_future(running.enter_async_context(server))
+        await _first(starting, stop.wait())
+        yield None if starting.cancelled() else starting.result()
 
 
 def _gateway(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from refold.cli.verbs.processes.dev import exports, first_start, grace, what_is_left
 from tests.cli.conftest import Shell
+
+ROOT = Path(__file__).parents[4]
 
 SERVER = """#!/bin/sh
 echo "asked: $*"
@@ -59,6 +64,27 @@ def test_a_grace_that_is_none_starts_nothing(refold: Shell, monkeypatch: pytest.
     done = refold("dev")
 
     assert (done.exit, "REFOLD_GRACE" in done.err, "'soon'" in done.err) == (2, True, True)
+
+
+def test_a_signal_stops_it_while_the_server_starts(tmp_path: Path) -> None:
+    """
+    A server that does not answer yet is stopped, and nothing has failed.
+    """
+    os.mkfifo(tmp_path / "begun")
+    (tmp_path / "temporal").write_text("#!/bin/sh\necho $$ > begun\nexec sleep 1000\n")
+    (tmp_path / "temporal").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "refold.cli", "dev"],
+        cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as dev:  # fmt: skip
+        server = int((tmp_path / "begun").read_text())
+        dev.send_signal(signal.SIGTERM)
+        out, err = dev.communicate(timeout=250)
+
+    assert (dev.returncode, out, err) == (0, "", "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(server, 0)
 
 
 @pytest.fixture
