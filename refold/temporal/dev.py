@@ -6,6 +6,7 @@ The server is a child process (`temporal`) on loopback. It is stopped when its b
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
 import socket
@@ -120,7 +121,8 @@ async def dev_server(
         ui: Whether the web UI is served too.
         ui_port: For the UI; None as for `port`.
         usual: The usual ports, for gRPC and for the UI; 0 for none.
-        db: The SQLite file that keeps its state, made if missing; None keeps it in memory.
+        db: The SQLite file that keeps its state, made if missing, with an empty file beside it, `FILE.lock`; None
+            keeps it in memory.
         namespace: Made if missing.
         time_skipping: Let tests move a workflow's clock (`temporalio.testing.TimeSkipper`).
         log: Where its output is appended; None drops it.
@@ -128,13 +130,14 @@ async def dev_server(
         settings: More of the server's dynamic configuration: key to JSON value.
 
     Raises:
-        DevServerError: The binary or the folder for `db` is missing, a port is taken, or the server ended or did not
-            answer within a minute; the message holds the end of its output.
+        DevServerError: The binary or the folder for `db` is missing, another server uses `db`, a port is taken, or the
+            server ended or did not answer within a minute; the message holds the end of its output.
     """
     binary = find_binary()
     if db is not None and not db.parent.is_dir():
         raise DevServerError(f"the server's state cannot be kept in {db}: there is no folder {db.parent}")
     with _output(log) as output, ExitStack() as claims:
+        locks = () if db is None else (_locked(db, claims),)
         for given in (port, ui_port if ui else None):
             if given is not None:
                 _refuse_taken(given, claims)
@@ -144,7 +147,7 @@ async def dev_server(
                 grpc, web if ui else None, db, namespace, time_skipping, search_attributes, settings
             )
             begins = output.seek(0, os.SEEK_END)
-            process = _spawn(binary, server_args, output)
+            process = _spawn(binary, server_args, output, locks)
             ended = asyncio.create_task(_last_words(process, output))
             try:
                 try:
@@ -192,13 +195,18 @@ def _arguments(
     return arguments
 
 
-def _spawn(binary: Path, arguments: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+def _spawn(binary: Path, arguments: list[str], output: IO[bytes], locks: tuple[int, ...]) -> subprocess.Popen[bytes]:
     command = [str(binary), *arguments]
     if sys.platform == "linux":
         command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
     # A session of its own, so that Ctrl-C reaches only this process, which stops the workers before the server.
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        pass_fds=locks,  # held for as long as the server runs, also if this process is killed
     )
 
 
@@ -323,6 +331,30 @@ def _unusable(port: int, claims: ExitStack) -> str | None:
         except OSError as error:
             return error.strerror or str(error)
     return None
+
+
+def _locked(db: Path, claims: ExitStack) -> int:
+    """The file descriptor of a lock that one server at a time has on a database, until it has ended and `claims` is
+    closed.
+
+    Not on the database itself: SQLite's own locks are on that file, and a network file system takes the one kind for
+    the other. The file of the lock stays: if it were removed, one process could lock it, which it has just opened, and
+    another one a new file of the same name.
+    """
+    place = db.resolve()
+    path = place.with_name(f"{place.name}.lock")
+    try:
+        lock = claims.enter_context(path.open("ab"))
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise DevServerError(
+            f"another server keeps its state in {db} (it has locked {path}); stop that one, or choose another file"
+        ) from None
+    except OSError as error:
+        raise DevServerError(
+            f"the server's state cannot be kept in {db}: {path} cannot be locked ({error.strerror or error})"
+        ) from None
+    return lock.fileno()
 
 
 def _refuse_taken(port: int, claims: ExitStack) -> None:

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -19,7 +19,7 @@ from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from refold.temporal.data.search_attributes import KINDS
-from refold.temporal.dev import DevServer, DevServerError, dev_server, find_binary
+from refold.temporal.dev import DevServer, DevServerError, _locked, dev_server, find_binary
 from tests.services.serving import free_port
 
 pytestmark = pytest.mark.server
@@ -79,6 +79,20 @@ async def test_a_file_keeps_the_state(tmp_path: Path) -> None:
         found = await second.get_workflow_handle("kept").describe()
 
     assert found.status is WorkflowExecutionStatus.RUNNING
+
+
+async def test_two_servers_do_not_share_a_file(tmp_path: Path) -> None:
+    """
+    Also by another name for it: the second is refused, and told which file it is.
+    """
+    db, other = tmp_path / "state.db", tmp_path / "other.db"
+    other.symlink_to(db)
+    with ExitStack() as claims:
+        _locked(db, claims)
+
+        with pytest.raises(DevServerError, match=r"another server keeps its state in .*other\.db .*choose another"):
+            async with dev_server(db=other):
+                pass
 
 
 async def test_a_given_port_is_used_and_a_taken_one_refused(tmp_path: Path) -> None:
