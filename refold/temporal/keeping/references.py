@@ -22,7 +22,7 @@ from temporalio.service import RPCError
 
 from refold.engine import CodecError, StorageError
 from refold.temporal.client.errors import server_refused
-from refold.temporal.data.payloads import PartsCodec, reference_in
+from refold.temporal.data.payloads import PartsCodec, parts_of, reference_in
 from refold.temporal.data.storage import StorageUnusable, ValueMissing
 from refold.temporal.data.wire import RESULT_MEMO
 from refold.temporal.keeping.runs import history_of, payloads_in, plain
@@ -84,7 +84,7 @@ def _is_end(event: HistoryEvent) -> bool:
 
 async def _parts_in(client: Client, payload: Payload, found: References) -> set[str]:
     try:
-        data = (await plain(payload, client.data_converter)).data
+        sent = await plain(payload, client.data_converter)
     except ValueMissing as error:
         found.missing.add(error.key)
         return set()
@@ -95,7 +95,7 @@ async def _parts_in(client: Client, payload: Payload, found: References) -> set[
         claim = reference_in(payload)
         found.unread["a payload" if claim is None else claim.claim_data["sha256"]] = str(error)
         return set()
-    return {key.decode() for key in _PART.findall(data)}
+    return {key.decode() for key in _PART.findall(sent.data)} - parts_of(sent).keys()  # these travel in the payload
 
 
 async def _is_of(codec: PartsCodec, key: str, task_id: str, found: References) -> bool:

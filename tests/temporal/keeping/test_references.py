@@ -23,10 +23,10 @@ from temporalio.converter import DataConverter
 from refold.core.authoring.define import skill_of
 from refold.core.fold.apply import planned
 from refold.temporal.data.payloads import Stored, data_converter
-from refold.temporal.data.storage import Folder
+from refold.temporal.data.storage import Folder, Off
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Segment
 from refold.temporal.encryption import Encryption
-from refold.temporal.keeping.references import references_of
+from refold.temporal.keeping.references import References, references_of
 from workflows.hello import Hello
 
 
@@ -170,3 +170,15 @@ async def test_a_task_that_was_canceled_names_its_journal_too(tmp_path: Path) ->
     found = await references_of(cast("Client", Kept(data_converter(other), runs)), "t1", runs)
 
     assert found.missing == {only_file(workers.path).name}
+
+
+async def test_a_journal_in_history_is_in_no_storage() -> None:
+    """
+    With `REFOLD_STORAGE=off` it goes with the history; a purge does not look for it.
+    """
+    converter = data_converter(Off())
+    runs = await runs_of(converter, 2)
+
+    found = await references_of(cast("Client", Kept(converter, runs)), "t1", runs)
+
+    assert found == References()
