@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from refold.static.code.asked import CALLS, CHAINED
+from refold.static.code.asked import CALLS
 from refold.static.code.evaluated import UNKNOWN, value_of
 from refold.static.code.module import FunctionNode, Reach, ctx_names, dotted
 from refold.static.code.units import Role, Unit, code_of, find
 from refold.static.diagram.gates import Gate, gate_in
+from refold.static.diagram.held import held, makers
 from refold.static.diagram.wording import condition
 
 ENDINGS = {"complete": "completed", "fail": "failed", "reject": "rejected"}
@@ -29,6 +30,8 @@ TRIGGERS = {
 }
 AWAITED = CALLS - {"callback"}  # an address is no effect
 _DEPTH = 8  # of helpers that call helpers
+Path: TypeAlias = tuple[FunctionNode, ...]
+"""Functions, each called by the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,17 @@ class Reader:
     reach: Reach
     kinds: frozenset[str] = frozenset()
 
-    def outcomes(self, unit: Unit, case: Case | None = None, depth: int = 0) -> list[Outcome]:
-        """All transitions that a function may return, in source order."""
-        if not isinstance(unit.node, FunctionNode) or depth > _DEPTH:
+    def outcomes(self, unit: Unit, case: Case | None = None, path: Path = ()) -> list[Outcome]:
+        """All transitions that a function may return, in source order.
+
+        Args:
+            unit: The function.
+            case: The case in which it is called.
+            path: The functions whose calls led to this one; none of them is read again.
+        """
+        if not isinstance(unit.node, FunctionNode) or unit.node in path or len(path) > _DEPTH:
             return []
-        found = self._statements(unit.node.body, unit, case or Case(), depth)
+        found = self._statements(unit.node.body, unit, case or Case(), (*path, unit.node))
         return list(dict.fromkeys(found))
 
     def asked(self, unit: Unit) -> list[str]:
@@ -97,45 +106,50 @@ class Reader:
             dict.fromkeys(gate_in(_slot(call), call, where) for verb, call, where in calls if verb == "approve")
         )
 
-    def _calls(self, code: Iterable[ast.AST], unit: Unit, depth: int = 0) -> Iterator[tuple[str, ast.Call, Unit]]:
-        """The calls of ctx in some code of a function, and in the helpers that it awaits."""
-        if not isinstance(unit.node, FunctionNode) or depth > _DEPTH:
+    def _calls(
+        self, code: Iterable[ast.AST], unit: Unit, read: set[FunctionNode] | None = None
+    ) -> Iterator[tuple[str, ast.Call, Unit]]:
+        """The calls of ctx in some code of a function, and in the helpers that it awaits; each helper is read once."""
+        if not isinstance(unit.node, FunctionNode):
             return
+        read = set() if read is None else read
         ctx = ctx_names(unit.node)
         for node in code:
             match node:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=id), attr=attr)) if id in ctx and attr in AWAITED:
                     yield attr, node, unit
                 case ast.Await(value=ast.Call(func=func)):
-                    if (helper := self._helper(func, unit)) is not None:
-                        yield from self._calls(code_of(helper.node), helper, depth + 1)
+                    helper = self._helper(func, unit)
+                    if helper is not None and isinstance(helper.node, FunctionNode) and helper.node not in read:
+                        read.add(helper.node)
+                        yield from self._calls(code_of(helper.node), helper, read)
                 case _:
                     pass
 
     # --- statements
 
-    def _statements(self, body: Sequence[ast.stmt], unit: Unit, case: Case, depth: int) -> Iterator[Outcome]:
+    def _statements(self, body: Sequence[ast.stmt], unit: Unit, case: Case, path: Path) -> Iterator[Outcome]:
         for statement in body:
             match statement:
                 case ast.Return(value=ast.expr() as value):
-                    yield from self._value(value, unit, case, depth)
+                    yield from self._value(value, unit, case, path)
                 case ast.Match(cases=cases):
                     for one in cases:
                         matched = self._matched(one.pattern, case)
                         matched = matched if one.guard is None else self._tested(one.guard, matched)
-                        yield from self._statements(one.body, unit, matched, depth)
+                        yield from self._statements(one.body, unit, matched, path)
                 case ast.If(test=test, body=then, orelse=otherwise):
-                    yield from self._statements(then, unit, self._tested(test, case), depth)
-                    yield from self._statements(otherwise, unit, case, depth)
+                    yield from self._statements(then, unit, self._tested(test, case), path)
+                    yield from self._statements(otherwise, unit, case, path)
                 case ast.Try(body=tried, handlers=handlers, orelse=otherwise, finalbody=final):
                     for handler in handlers:
-                        yield from self._statements(handler.body, unit, self._caught(handler, tried, unit, case), depth)
+                        yield from self._statements(handler.body, unit, self._caught(handler, tried, unit, case), path)
                     for part in (tried, otherwise, final):
-                        yield from self._statements(part, unit, case, depth)
+                        yield from self._statements(part, unit, case, path)
                 case ast.For(body=inner, orelse=after) | ast.While(body=inner, orelse=after):
-                    yield from self._statements([*inner, *after], unit, case, depth)
+                    yield from self._statements([*inner, *after], unit, case, path)
                 case ast.With(body=inner):
-                    yield from self._statements(inner, unit, case, depth)
+                    yield from self._statements(inner, unit, case, path)
                 case _:
                     pass
 
@@ -187,28 +201,20 @@ class Reader:
 
     # --- values
 
-    def _value(self, value: ast.expr, unit: Unit, case: Case, depth: int) -> Iterator[Outcome]:
-        match value:
-            case ast.Call(func=ast.Attribute(value=base, attr=attr)) if attr in CHAINED | {"patch"}:
-                asks = tuple(_command(value)) if attr == "cmd" else ()
-                for outcome in self._value(base, unit, case, depth):
-                    more = {} if attr != "cmd" else _waits(value, unit)
-                    yield replace(outcome, asks=(*outcome.asks, *asks), **more)
-            case ast.Call(func=ast.Attribute(value=base, attr=attr)) if self._is_source(base, unit):
-                yield from self._made(value, attr, unit, case)
-            case ast.Call(func=func):
-                if (helper := self._helper(func, unit)) is not None:
-                    yield from self.outcomes(helper, case, depth + 1)
-            case ast.Await(value=inner):
-                yield from self._value(inner, unit, case, depth)
-            case ast.IfExp(body=then, orelse=otherwise):
-                yield from self._value(then, unit, case, depth)
-                yield from self._value(otherwise, unit, case, depth)
-            case ast.Name(id=id):
-                for assigned in _assigned(unit, id):
-                    yield from self._value(assigned, unit, case, depth + 1) if depth < _DEPTH else ()
-            case _:
-                pass
+    def _value(self, value: ast.expr, unit: Unit, case: Case, path: Path) -> Iterator[Outcome]:
+        assert isinstance(unit.node, FunctionNode)
+        for maker, chained in makers(value, unit.node):
+            for outcome in self._by(maker, unit, case, path):
+                for call in chained:
+                    outcome = _with(outcome, call, unit)
+                yield outcome
+
+    def _by(self, maker: ast.Call, unit: Unit, case: Case, path: Path) -> Iterator[Outcome]:
+        """What a call of `Transition`, of the context or of a helper makes."""
+        if isinstance(maker.func, ast.Attribute) and self._is_source(maker.func.value, unit):
+            yield from self._made(maker, maker.func.attr, unit, case)
+        elif (helper := self._helper(maker.func, unit)) is not None:
+            yield from self.outcomes(helper, case, path)
 
     def _is_source(self, base: ast.expr, unit: Unit) -> bool:
         """Whether it is `Transition` or the context, whose methods make transitions."""
@@ -221,13 +227,13 @@ class Reader:
         first = call.args[0] if call.args else None
         match how:
             case "to":
-                yield Outcome(case, target=self._state(first, unit, case))
+                yield Outcome(case, target=self._state(first, unit))
             case "goto":
                 name = value_of(first, unit) if first is not None else UNKNOWN
                 yield Outcome(case, target=name if isinstance(name, str) else "")
             case "await_input" | "await_approval":
                 state = call.args[2] if len(call.args) > 2 else _keyword(call, "state")
-                target, slot = self._state(state, unit, case), _slot(call)
+                target, slot = self._state(state, unit), _slot(call)
                 if how == "await_input":
                     yield Outcome(case, target=target, asks=(f"ask {slot}",), question=slot)
                 else:
@@ -235,25 +241,28 @@ class Reader:
             case "complete" | "fail" | "reject":
                 given = call.args[1:2] if how != "complete" else call.args[:1]
                 state = given[0] if given else _keyword(call, "state")
-                yield Outcome(case, target=self._state(state, unit, case), ending=ENDINGS[how])
+                yield Outcome(case, target=self._state(state, unit), ending=ENDINGS[how])
             case _:
                 pass
 
-    def _state(self, value: ast.expr | None, unit: Unit, case: Case, depth: int = 0) -> str:
+    def _state(self, value: ast.expr | None, unit: Unit, seen: set[ast.expr] | None = None) -> str:
         """The class of the next state; empty if the state stays the same or is not known."""
+        assert isinstance(unit.node, FunctionNode)
+        seen = set() if seen is None else seen
         match value:
             case ast.Call(func=func) if (name := ast.unparse(func).rpartition(".")[2]) in self.kinds:
                 return name
             case ast.Call(func=ast.Attribute(value=base, attr="model_copy")):
-                return self._state(base, unit, case, depth)
-            case ast.Name(id=id) if depth < _DEPTH:
-                for assigned in _assigned(unit, id):
-                    if name := self._state(assigned, unit, case, depth + 1):
+                return self._state(base, unit, seen)
+            case ast.Name(id=id) if value not in seen:
+                seen.add(value)
+                for assigned in held(unit.node).get(value, ()):
+                    if name := self._state(assigned, unit, seen):
                         return name
                 annotation = _annotation(unit, id)
                 return annotation if annotation in self.kinds else ""
             case ast.IfExp(body=then):
-                return self._state(then, unit, case, depth)
+                return self._state(then, unit, seen)
             case _:
                 return ""
 
@@ -266,19 +275,6 @@ class Reader:
         if definition is None or isinstance(definition.node, ast.ClassDef) or definition.is_tool:
             return None
         return Unit(definition.module, definition.node, definition.node.name, Role.HELPER, definition.cls)
-
-
-def _assigned(unit: Unit, name: str) -> list[ast.expr]:
-    found: list[ast.expr] = []
-    for node in code_of(unit.node):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=id)], value=value) if id == name:
-                found.append(value)
-            case ast.AnnAssign(target=ast.Name(id=id), value=ast.expr() as value) if id == name:
-                found.append(value)
-            case _:
-                pass
-    return found
 
 
 def _annotation(unit: Unit, name: str) -> str:
@@ -324,6 +320,13 @@ def _text(node: ast.expr | None) -> str | None:
 
 def _slot(call: ast.Call) -> str:
     return _text(call.args[0] if call.args else _keyword(call, "slot")) or ""
+
+
+def _with(outcome: Outcome, chained: ast.Call, unit: Unit) -> Outcome:
+    """The outcome with what a call adds to it: `.cmd(...)`; all others add nothing that is drawn."""
+    if not isinstance(chained.func, ast.Attribute) or chained.func.attr != "cmd":
+        return outcome
+    return replace(outcome, asks=(*outcome.asks, *_command(chained)), **_waits(chained, unit))
 
 
 def _waits(chained: ast.Call, unit: Unit) -> dict[str, Any]:

@@ -239,6 +239,58 @@ def test_other_ways_to_write_a_reducer_are_read() -> None:
     }
 
 
+class Fan:
+    """A reducer that puts its transition together, and writes a new state over the old one."""
+
+    @staticmethod
+    def initial() -> Idle:
+        return Idle()
+
+    def on_event(self, state: Idle | Busy, event: Event, ctx: Ctx) -> Transition:
+        match event:
+            case UserMessage(content=content):
+                t = Transition.to(Busy())
+                for question in content.text.split():
+                    t = t.cmd(Cmd.llm("research", question))
+                if content.text:
+                    t = t.cmd(Cmd.tool("pay", charge))
+                return t
+            case LlmResult(id="research"):
+                busy = Busy()
+                t = Transition.to(busy)
+                while busy.round < 3:
+                    busy = busy.model_copy(update={"round": busy.round + 1})
+                    t = t.cmd(Cmd.sleep("nap", 1)) if busy.round else self.again(busy)
+                return t
+            case TimerFired(id="nap"):
+                t = Transition.to(Idle()) if ctx.task_id else Transition.complete("Done")
+                return t.cmd(Cmd.sleep("nap", 2))
+            case _:
+                return self.again(state)
+
+    def again(self, state: Idle | Busy) -> Transition:
+        if state.kind == "idle":
+            return self.again(state)
+        return Transition.fail("no")
+
+
+def test_a_transition_put_together_in_a_variable_is_one_move() -> None:
+    """
+    It asks for all that may be chained to it. What other branches assign to the same variable is not drawn here.
+    """
+    _, edges = read(graph(skill_of(Fan)))
+
+    assert edges == {
+        ("[*]", "Idle", "start"),
+        ("any state", "Busy", "message / llm research, tool charge"),
+        ("any state", "Busy", "llm research / sleep nap"),
+        ("any state", "[*]", "llm research / sleep nap, failed"),
+        ("any state", "Idle", "timer nap / sleep nap"),
+        ("any state", "[*]", "timer nap / sleep nap, completed"),
+        ("any state", "[*]", "failed"),
+    }
+
+
 Named = TypeAliasType("Named", Idle | Annotated[Busy, "under way"])
 
 
