@@ -6,6 +6,7 @@
 | 410 Gone                                        | the receiver wants no more updates: the webhook ends    |
 | anything else, a timeout, a refused address     | retry, after the answer's Retry-After if it has one     |
 | none, since the webhook has changed meanwhile   | nothing was sent; ask what it is now                    |
+| none, since too many other names are resolved   | the same: it is no failure of this receiver             |
 
 Redirects are not followed: only the address that was checked is called.
 
@@ -28,6 +29,7 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib.metadata import version
 from typing import Any, Literal, Self
@@ -38,6 +40,7 @@ from standardwebhooks import Webhook as Signer
 from refold.core.errors import DefinitionError, InputRejected
 from refold.effects.failures.classify import classify
 from refold.effects.failures.network import phrase, retry_after
+from refold.effects.webhooks.resolving import NoTurn, while_waiting
 from refold.effects.webhooks.ssrf import AddressRefused, Screen, ScreenedTransport, target
 from refold.effects.webhooks.turns import Turns
 from refold.webhooks import Webhook
@@ -47,8 +50,8 @@ TOKEN_HEADER = "X-A2A-Notification-Token"
 OWN_SECRET = "standardwebhooks"
 
 PATIENCE_S = 15.0
-"""The time limit of one post in seconds, from the name's resolution to the answer; without the wait for its turn, and
-without the time in which the post asks whether it is still wanted."""
+"""The time limit of one post in seconds, from the name's resolution to the answer; without the waits for its turn and
+for the name's, and without the time in which the post asks whether it is still wanted."""
 
 ANSWER_S = 1.0
 """How long an answer is read whose status is known, in seconds; the connection of a longer one is closed, too."""
@@ -76,7 +79,7 @@ class Answer:
         wait_s: The receiver's Retry-After, in seconds; None without one.
     """
 
-    kind: Literal["taken", "gone", "later", "changed"]
+    kind: Literal["taken", "gone", "later", "unsent"]
     why: str = ""
     wait_s: float | None = None
 
@@ -160,12 +163,13 @@ class Poster:
         try:
             async with self._turns.of(host) as waited:
                 if waited and wanted is not None and not await wanted():
-                    return Answer(kind="changed")
+                    return Answer(kind="unsent")
                 async with asyncio.timeout(PATIENCE_S) as limit:
                     extensions = {} if wanted is None else {"trace": _asking(wanted, limit)}
-                    status, headers = await self._post(webhook, self._headers(webhook, id, body), body, extensions)
-        except _Unwanted:
-            return Answer(kind="changed")
+                    with while_waiting(partial(_stopped, limit)):
+                        status, headers = await self._post(webhook, self._headers(webhook, id, body), body, extensions)
+        except (_Unwanted, NoTurn):
+            return Answer(kind="unsent")
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, AddressRefused) as error:
             return Answer(kind="later", why=_why(error, webhook))
         said = f"{host} answered {phrase(status)}"

@@ -16,12 +16,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import socket
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Self
 
@@ -30,6 +27,7 @@ import httpx2
 
 from refold.core.errors import DefinitionError, InputRejected
 from refold.effects.http.certificates import trusted
+from refold.effects.webhooks.resolving import Address, Names
 
 ALLOW_ENV = "REFOLD_OUTBOUND_ALLOW"
 PORTS_ENV = "REFOLD_OUTBOUND_PORTS"
@@ -43,10 +41,6 @@ LONGEST_URL = 2_048
 RESOLVE_S = 5.0
 """Seconds that `Screen.check` waits for a name server."""
 
-RESOLVERS = 8
-"""How many names are resolved at a time."""
-
-Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
@@ -74,8 +68,9 @@ _METADATA = frozenset(
     for text in ("169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "168.63.129.16")
 ) | {ip_address("fd00:ec2::254"), ip_address("fd00:ec2::23"), ip_address("fd20:ce::254")}
 
-# Threads of their own: a slow name server, which someone else chose, would occupy those that read stored values.
-_resolvers = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="refold-names")
+# Names that are only checked take no turns of those that are connected to.
+_checked = Names(16, per_domain=4)
+_connected = Names(64, per_domain=8)
 
 _CONTROL = re.compile(r"[\x00-\x20\x7f\\]")
 _NAME = re.compile(r"(?=.{1,253}\.?$)(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
@@ -122,24 +117,28 @@ class Screen:
         host, port = target(url)
         with suppress(OSError):  # which a timeout is, too
             async with asyncio.timeout(RESOLVE_S):
-                await self.addresses(host, port)
+                self._judge(host, port, _known(host) or await _checked.resolved(host, port))
 
-    async def addresses(self, host: str, port: int) -> list[str]:
+    async def addresses(self, host: str, port: int, *, within_s: float | None = None) -> list[str]:
         """The IP addresses that a host resolves to now, all of them allowed.
 
         Raises:
             AddressRefused: At least one of the addresses is not allowed.
+            NoTurn: Too many other names are being resolved.
+            TimeoutError: The name server has not answered within `within_s` seconds.
             OSError: The name cannot be resolved.
         """
-        found = _known(host) or await _resolved(host, port)
-        for address in found:
-            if not self._may_reach(address, port):
-                # The message leaves the IP addresses out, or a caller could explore the inner network's names.
-                raise AddressRefused(
-                    f"{host}, port {port}, cannot be reached from here: only public addresses are, at the usual ports. "
-                    f"The operator of this agent may allow others with {ALLOW_ENV} and {PORTS_ENV}"
-                )
+        found = _known(host) or await _connected.resolved(host, port, within_s=within_s)
+        self._judge(host, port, found)
         return [str(address) for address in found]
+
+    def _judge(self, host: str, port: int, found: Iterable[Address]) -> None:
+        if not all(self._may_reach(address, port) for address in found):
+            # The message leaves the IP addresses out, or a caller could explore the inner network's names.
+            raise AddressRefused(
+                f"{host}, port {port}, cannot be reached from here: only public addresses are, at the usual ports. "
+                f"The operator of this agent may allow others with {ALLOW_ENV} and {PORTS_ENV}"
+            )
 
     def _may_reach(self, address: Address, port: int) -> bool:
         meant = _meant(address)
@@ -154,7 +153,8 @@ class Screen:
 class ScreenedTransport(httpx2.AsyncHTTPTransport):
     """An HTTP transport that connects only to allowed addresses: `AsyncClient(transport=ScreenedTransport(screen))`.
 
-    Raises `AddressRefused` for any other request. Each redirect that a client follows is checked again.
+    Raises `AddressRefused` for any other request, and `NoTurn` if the name had no turn to be resolved. Each redirect
+    that a client follows is checked again.
     """
 
     def __init__(self, screen: Screen, *, limits: httpx2.Limits | None = None) -> None:
@@ -191,8 +191,7 @@ class _ScreenedNetwork(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         try:
-            async with asyncio.timeout(timeout):
-                addresses = await self._screen.addresses(host, port)
+            addresses = await self._screen.addresses(host, port, within_s=timeout)
         except TimeoutError as error:
             raise httpcore2.ConnectTimeout(f"resolving {host} took too long") from error
         except OSError as error:
@@ -257,15 +256,6 @@ def _known(host: str) -> list[Address]:
     if (literal := _literal(host)) is not None:
         return [literal]
     return list(_LOCALHOST) if f".{host.rstrip('.').lower()}".endswith(".localhost") else []
-
-
-async def _resolved(host: str, port: int) -> list[Address]:
-    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    try:
-        infos = await asyncio.get_running_loop().run_in_executor(_resolvers, look_up)
-    except UnicodeError as error:  # a label that is not valid in DNS
-        raise OSError(f"{host} is no name") from error
-    return [ip_address(str(info[4][0]).partition("%")[0]) for info in infos]
 
 
 def _meant(address: Address) -> Address:

@@ -262,7 +262,7 @@ class _Round:
                 wait_s, tried = FIRST_WAIT_S, webhook
                 self._came_to(DeliveryProgress(cursor=self.progress.cursor))
             answer = await self._poster.post(webhook, id=id, body=update.body, wanted=partial(self._is, webhook))
-            if answer.kind == "changed":
+            if answer.kind == "unsent":
                 continue
             if answer.kind == "taken":
                 count(metrics.WEBHOOKS, "accepted")

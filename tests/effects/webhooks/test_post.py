@@ -14,11 +14,13 @@ from starlette.responses import Response
 
 from refold.core.errors import DefinitionError, InputRejected
 from refold.effects.webhooks import post as webhooks
-from refold.effects.webhooks import turns
+from refold.effects.webhooks import resolving, ssrf, turns
 from refold.effects.webhooks.post import Poster
+from refold.effects.webhooks.resolving import Names
 from refold.effects.webhooks.ssrf import Screen
 from refold.engine import NotConnected
 from refold.webhooks import Webhook
+from tests.effects.webhooks.slow_names import SlowNames
 from tests.services.receiver import Receiver
 from tests.waiting import a_moment
 
@@ -216,6 +218,54 @@ async def test_hosts_that_never_answer_are_no_failure_of_others(
     assert answer.kind == "taken"
 
 
+async def test_names_that_resolve_slowly_are_no_failure_of_others(
+    poster: Poster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    However many names one caller has chosen, a receiver of another domain is posted to at once.
+    """
+    names = SlowNames(monkeypatch)
+    with Receiver() as quick:
+        slow = [Webhook(id="w", url=f"http://slow-{n}.one.example/") for n in range(100)]
+        posts = [asyncio.create_task(poster.post(hook, id="t/1", body=BODY)) for hook in slow]
+        try:
+            await asyncio.to_thread(names.until, 8)
+            monkeypatch.setattr(webhooks, "PATIENCE_S", 5)
+            hook = Webhook(id="w", url=quick.url.replace("127.0.0.1", "quick.example"))
+            answer = await poster.post(hook, id="t/1", body=BODY)
+        finally:
+            for post in posts:
+                post.cancel()
+            await asyncio.gather(*posts, return_exceptions=True)
+            names.answer()
+
+    assert answer.kind == "taken", answer.why
+
+
+async def test_the_wait_for_the_names_turn_is_not_the_receivers(
+    poster: Poster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A post's time does not run meanwhile. Without a turn nothing is sent, and the next post may have one.
+    """
+    server, names = SlowNames(monkeypatch), Names(1, per_domain=1)
+    monkeypatch.setattr(ssrf, "_connected", names)
+    monkeypatch.setattr(webhooks, "PATIENCE_S", 1)
+    monkeypatch.setattr(resolving, "TURN_S", 1.5)
+    with Receiver() as quick:
+        hook = Webhook(id="w", url=quick.url.replace("127.0.0.1", "quick.example"))
+        slow = asyncio.create_task(names.resolved("slow.example", 80))
+        await asyncio.to_thread(server.until, 1)
+        unsent = await poster.post(hook, id="t/1", body=BODY)
+        monkeypatch.setattr(webhooks, "PATIENCE_S", 15)
+        server.answer()
+        await slow
+        answer = await poster.post(hook, id="t/1", body=BODY)
+
+    assert (unsent.kind, answer.kind) == ("unsent", "taken"), answer.why
+    assert len(quick.posts) == 1
+
+
 @pytest.mark.parametrize("wanted", [False, True])
 async def test_a_webhook_that_changed_while_its_post_waited_gets_none(
     poster: Poster, monkeypatch: pytest.MonkeyPatch, wanted: bool
@@ -233,7 +283,7 @@ async def test_a_webhook_that_changed_while_its_post_waited_gets_none(
         posts = poster.post(hook, id="t/1", body=BODY), poster.post(hook, id="t/2", body=BODY, wanted=still)
         answers = await asyncio.gather(*posts)
 
-    assert [answer.kind for answer in answers] == ["taken", "taken" if wanted else "changed"]
+    assert [answer.kind for answer in answers] == ["taken", "taken" if wanted else "unsent"]
     assert len(receiver.posts) == 1 + wanted
 
 
@@ -264,7 +314,7 @@ async def test_a_webhook_that_changed_while_its_post_connected_gets_none(poster:
         answers = [(await poster.post(hook, id=f"t/{n}", body=BODY, wanted=still)).kind for n in range(2)]
         await poster.aclose()
 
-    assert answers == ["taken" if wanted else "changed"] * 2
+    assert answers == ["taken" if wanted else "unsent"] * 2
     assert asked == ([True] if wanted else [False] * 2)
     assert sent.count(BODY) == (2 if wanted else 0)
     assert wanted or not sent
