@@ -38,7 +38,7 @@ from refold.core.events import (
 from refold.core.fold.apply import advance
 from refold.core.fold.journal import Entry
 from refold.core.fold.refusal import refusal
-from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.snapshot import OWN_PATCHES, Snapshot
 from refold.core.fold.wanted import Alarm, Perform, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskState
@@ -48,9 +48,6 @@ from refold.evals.result import Cost
 
 NOT_RECORDED = "NotRecorded"
 """The type of the failure of a call that nothing answers."""
-
-OWN_PATCHES = "refold."
-"""How the ids of the patches begin for which the fold asks; see `Entry.patches`."""
 
 ENTRIES_BEYOND = 200
 """How many entries more than were recorded a run may have; with more it counts as endless."""

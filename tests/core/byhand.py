@@ -197,11 +197,23 @@ class ByHand:
         return new
 
     def forked(
-        self, seq: int, task_id: str = "F", *, live: bool = False, author: Any = None, by: str | None = None
+        self,
+        seq: int,
+        task_id: str = "F",
+        *,
+        live: bool = False,
+        author: Any = None,
+        by: str | None = None,
+        patched: Callable[[str], bool] = lambda _: True,
     ) -> "ByHand":
-        """A task that branches off at this entry, with today's code if another one is given."""
+        """A task that branches off at this entry, with today's code if another one is given.
+
+        If `patched` says no, it is one that an earlier release began.
+        """
         skill = self.skill if author is None else skill_of(author)
-        snapshot, first = fork(skill, self.base, self.journal, task_id, self.task.at, seq=seq, live=live, by=by)
+        snapshot, first = fork(
+            skill, self.base, self.journal, task_id, self.task.at, seq=seq, live=live, by=by, patched=patched
+        )
         new = ByHand(skill, cut=self.cut)
         new.task = new.base = snapshot
         new.feed(first)

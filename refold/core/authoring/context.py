@@ -17,7 +17,7 @@ from refold.core.commands import Callback, Command, KeyScope, PartBudget
 from refold.core.content import Artifact, Content, Message, stored
 from refold.core.errors import SkillError, shown
 from refold.core.events import SkillOutcome, UserMessage
-from refold.core.fold.snapshot import Receipt
+from refold.core.fold.snapshot import OWN_PATCHES, Receipt
 from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.retry_policy import RetryPolicy
 from refold.core.steps.calls import RACEABLE, Call, First, Gather, decode_as, name_apart
@@ -144,7 +144,7 @@ class Ctx:
         Raises:
             SkillError: The id is no text, or begins with `refold.`.
         """
-        if not isinstance(id, str) or id.startswith("refold."):
+        if not isinstance(id, str) or id.startswith(OWN_PATCHES):
             raise SkillError(f"ctx.patched takes a text that does not begin with 'refold.'; it got {shown(id)}")
         return self._moment.patched(text(id), self._again)
 

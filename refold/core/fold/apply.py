@@ -44,7 +44,8 @@ from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskEvent
 
 ANSWERS = "refold.answers"
-"""What `ctx.patched` answered stays known after the entry that asked, although today's code does not ask there."""
+"""Which answers a recovered or forked task takes over: all that entries have of `ctx.patched`, although today's code
+does not ask there any more; and none of refold's own patches, which the new task asks itself."""
 
 
 def planned(
@@ -135,6 +136,13 @@ def fold(
         if unasked and patched(ANSWERS):
             snapshot = snapshot.changed({"patches": {**snapshot.patches, **unasked}})
     return snapshot
+
+
+def with_author_patches(snapshot: Snapshot, patched: Callable[[str], bool]) -> Snapshot:
+    """The snapshot of a recovered or forked task, which asks refold's own patches itself; `patched` as for `fold`."""
+    if snapshot.author_patches == snapshot.patches or not patched(ANSWERS):
+        return snapshot
+    return snapshot.changed({"patches": snapshot.author_patches})
 
 
 def _taken(draft: Draft) -> tuple[Snapshot, Entry]:

@@ -34,6 +34,9 @@ OPENED = "~opened"
 UNDO = "~undo"
 """The end of the invocation id of a command that compensates another one: `T/1.1~undo`."""
 
+OWN_PATCHES = "refold."
+"""How the ids of refold's own patches begin, for which the fold asks; see `Entry.patches`."""
+
 
 class ReceiptStatus(StrEnum):
     """How a command ended."""
@@ -194,7 +197,7 @@ class Snapshot(Value):
         progress: The skill's progress, in one line.
         refused: How many events were refused so far.
         seen: The number of the entry that took each delivery, by delivery id, oldest first.
-        patches: The answers of `ctx.patched`, by patch id.
+        patches: The answers of `ctx.patched`, by patch id; those of refold's own patches are of this run alone.
         skill_version: The version of the skill that wrote `state`.
         stream: A client asked for the model's tokens as the model produces them.
         parent: The task that this task is a part of.
@@ -253,6 +256,14 @@ class Snapshot(Value):
     recovered_from: str | None = lean()
     redo: Redo | None = lean()
     fork: Fork | None = lean()
+
+    @property
+    def author_patches(self) -> dict[str, bool]:
+        """The answers without those of refold's own patches, which each run asks itself.
+
+        Workers of an earlier release do otherwise, and see by the markers of a run that they may not replay it.
+        """
+        return {id: yes for id, yes in self.patches.items() if not id.startswith(OWN_PATCHES)}
 
     @property
     def status(self) -> Status:

@@ -21,6 +21,7 @@ from refold import (
 )
 from refold.core.fold.delivery import LOST_TOO
 from refold.core.fold.wanted import wanted
+from refold.export.differs import refolded
 from refold.testing import check_laws
 from tests.core.byhand import ByHand, busy, result
 from tests.core.fold.test_failures import charge
@@ -182,7 +183,8 @@ async def hasty(ctx: Ctx, content: Content) -> Transition:
 
 def unreachable(task: ByHand, *, retries: int = 3) -> None:
     """The task's model call fails so often that the task is blocked, or as often as is said."""
-    task.say()
+    if not task.task.has_begun:
+        task.say()
     for _ in range(retries):
         task.fail("think", down())
         task.feed(task.alarm("think").event)
@@ -205,6 +207,60 @@ def test_a_timer_wins_over_a_call_that_does_not_get_through(retries: int, cut: b
     task.give("mail", "sent")
     assert task.said[-1] == "1 sent"
     assert task.folded() == task.task
+
+
+async def hasty_twice(ctx: Ctx, content: Content) -> Transition:
+    await ctx.first(ctx.llm("think", "?"), ctx.sleep(60, id="patience"))
+    await ctx.tool("mail" if ctx.patched("mine") else "post")
+    return await hasty(ctx, content)
+
+
+def held_once() -> ByHand:
+    """A task of an earlier release, in which a timer was held; it is about to mail, and then races once more."""
+    task = ByHand(skill(hasty_twice), patched=lambda patch: patch == "mine")
+    unreachable(task)
+    assert task.ring("patience").held
+    task.feed(task.alarm("think").event)
+    task.give("think", "late")
+    return task
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_task_made_from_another_asks_refolds_patches_itself(earlier: bool) -> None:
+    """
+    A fork and a recovered task let the timer win, which an earlier release held in the other task; those that an
+    earlier release began keep to the other task's answer.
+    """
+
+    task = held_once()
+    task.fail("mail")
+
+    def ask(_: str) -> bool:
+        return not earlier
+
+    for new in (task.recovered(patched=ask), task.forked(task.task.seq - 1, live=True, patched=ask)):
+        assert new.base.author_patches == {"mine": True}
+
+        new.give("mail", "sent")
+        unreachable(new)
+
+        assert new.ring("patience").held == earlier
+
+
+def test_the_journal_of_two_runs_has_the_rule_of_each() -> None:
+    """
+    A run of an earlier release held the timer, and the run after it let the timer win: both the fold and an export
+    come to what the task is.
+    """
+    task = held_once()
+    task.journal = [one.changed({"patches": {"mine": True} if one.patches.get("mine") else {}}) for one in task.journal]
+    task.task, task.patched = task.task.changed({"patches": task.task.author_patches}), lambda _: True
+    task.give("mail", "sent")
+    unreachable(task)
+    assert not task.ring("patience").held
+
+    assert task.folded() == task.task
+    assert [*refolded(task.skill, task.base, task.journal)][-1] == task.task
 
 
 async def impatient(ctx: Ctx, content: Content) -> Transition:

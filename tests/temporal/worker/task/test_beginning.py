@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from pydantic import JsonValue
 
 from refold import Callback, Ctx, Transition, flow_skill, step
@@ -10,7 +12,7 @@ from refold.core.commands import CALLBACK
 from refold.temporal import workflow_for
 from refold.temporal.data.wire import Segment, TaskStart
 from tests.core.byhand import ByHand, at, message
-from tests.temporal.worker.activated import Activated
+from tests.temporal.worker.activated import Activated, updated
 
 
 @flow_skill(id="call_meets_bug")
@@ -102,3 +104,23 @@ async def test_a_recovered_task_from_before_a_change_is_loaded_on_its_old_path()
     sent = [command.WhichOneof("variant") for command in begun.successful.commands]
     assert sent == ["upsert_workflow_search_attributes"]
     assert "fail_workflow_execution" in new.begin(recovers_changed())
+
+
+async def test_a_new_run_asks_refolds_patches_itself() -> None:
+    """
+    It begins with the answers of the skill's patches alone, whichever release recorded the run before.
+    """
+    task = ByHand(AsksWhenChanged, patched=lambda _: False)
+    task.feed(message(), second=0)
+    before = task.task.changed({"patches": {**task.task.patches, "refold.one": True, "refold.two": False}})
+    run = Activated(AsksWhenChangedWorkflow, "T")
+    run.begin(TaskStart(snapshot=before).model_dump(mode="json"))
+
+    sealed = run.activated(6, updated("seal", None))
+
+    [begins] = [
+        next_one.continue_as_new_workflow_execution.arguments[0].data
+        for next_one in sealed.successful.commands
+        if next_one.HasField("continue_as_new_workflow_execution")
+    ]
+    assert json.loads(begins)["snapshot"]["patches"] == {"limit": False}
