@@ -6,7 +6,7 @@ handed to the task, with the reason, and the task decides (`refold.temporal.work
 | what cannot be got                                  | is refused                                              |
 | --------------------------------------------------- | ------------------------------------------------------- |
 | the storage says that it has no such value          | at once                                                 |
-| its key is not here, or this worker has no storage  | once this worker has been without it for `PATIENCE_S`   |
+| its key is not here, or this worker has no storage  | once this worker has lacked it for `PATIENCE_S`          |
 | the storage does not answer, or its folder is away  | never: the error fails the workflow task, which waits   |
 
 A replay may get what could not be got, or may not get what could. So what came by a reference or a key carries the
@@ -31,14 +31,15 @@ from refold.core.values import shortened
 from refold.engine import StorageError
 from refold.temporal.data.codec import KeyMissing, named_key
 from refold.temporal.data.payloads import PartsCodec, RefoldConverter, reference_in
-from refold.temporal.data.storage import Off, ValueCorrupt, ValueMissing
+from refold.temporal.data.storage import Off, ValueCorrupt, ValueMissing, key_of
 
 current_command_info: Any = None
 with contextlib.suppress(ImportError):  # a release of the SDK that is made in another way: every input fails the task
     from temporalio.worker._command_aware_visitor import current_command_info
 
 PATIENCE_S = 600.0
-"""How long, in seconds, a worker waits for a key, or for storage to be configured, before it refuses an input."""
+"""How long, in seconds, a worker waits for a key, or for storage to be configured, before it refuses an input. So long
+for each input, since another worker may have the key, and take the next attempt of the workflow task."""
 
 WHY = "refold-absent-why"
 """The metadata with the words by which an input would be refused."""
@@ -49,11 +50,11 @@ NOW = "refold-absent-now"
 SURE = "refold-absent-sure"
 """The metadata that says that the input may be refused."""
 
-KEPT = 1_000
-"""How many keys a process remembers that it does not have."""
+KEPT = 10_000
+"""How many inputs a process remembers that it could not get; one that it forgets has `PATIENCE_S` again."""
 
-_lacking: OrderedDict[str, float] = OrderedDict()  # since when, by what is lacking
-_read_for: ContextVar[str] = ContextVar("refold_read_for", default="")  # the workflow's type
+_lacking: OrderedDict[str, float] = OrderedDict()  # since when, by a hash of what is lacking, the run and the input
+_read_for: ContextVar[StorageDriverWorkflowInfo | None] = ContextVar("refold_read_for", default=None)
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class InputConverter(RefoldConverter):
     def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
         # The SDK says here, before it reads an activation, whose it is.
         if isinstance(store_ctx.target, StorageDriverWorkflowInfo) and store_ctx.target.type is not None:
-            _read_for.set(store_ctx.target.type)
+            _read_for.set(store_ctx.target)
         return self
 
     async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -87,7 +88,10 @@ class InputConverter(RefoldConverter):
 
     def _is_input(self) -> bool:
         """Whether the payload is an input of a task, and not the outcome of a command of the task."""
-        return _read_for.get() in self.tasks and current_command_info is not None and not current_command_info.get()
+        if current_command_info is None or current_command_info.get():
+            return False
+        target = _read_for.get()
+        return target is not None and target.type in self.tasks
 
     async def _followed(self, payload: Payload) -> Payload:
         if not self._is_input():
@@ -97,7 +101,7 @@ class InputConverter(RefoldConverter):
         try:
             [followed] = await super()._decode_reference_payload_sequence([payload])
         except KeyMissing as error:
-            return _absent(payload, why, error, sure=_waited(error.key))
+            return _absent(payload, why, error, sure=_waited(error.key, payload))
         return _with(followed, why)
 
     async def _retrieved(self, payload: Payload) -> Payload:
@@ -110,7 +114,7 @@ class InputConverter(RefoldConverter):
             [got] = await super()._external_retrieve_payload_sequence([_bare(payload)])
         except ValueMissing as error:
             if isinstance(codec.storage, Off):
-                return _absent(payload, why, error, sure=_waited("storage"))
+                return _absent(payload, why, error, sure=_waited("storage", payload))
             if not codec.storage.ready():
                 raise
             return _absent(payload, why, error, sure=True)
@@ -119,7 +123,7 @@ class InputConverter(RefoldConverter):
                 if not await _is_part(codec, claim.claim_data["sha256"]):
                     raise
             except KeyMissing as missing:  # a part, since an input names its own key, and is decoded later
-                return _absent(payload, why, missing, sure=_waited(missing.key))
+                return _absent(payload, why, missing, sure=_waited(missing.key, payload))
             return _absent(payload, why, StorageError(f"what is stored there is no input: {error}"), sure=True)
         return _with(got, why)
 
@@ -130,7 +134,7 @@ class InputConverter(RefoldConverter):
         try:
             [decoded] = await super()._decode_payload_sequence([_bare(payload)])
         except KeyMissing as error:
-            return _absent(payload, why or _of_key(error.key), error, sure=_waited(error.key))
+            return _absent(payload, why or _of_key(error.key), error, sure=_waited(error.key, payload))
         return _with(decoded, why)
 
 
@@ -160,9 +164,11 @@ def _of_key(key: str) -> str:
     return f"a value encrypted by the key {shortened(key, 100)!r}, which is not here"
 
 
-def _waited(lacking: str) -> bool:
-    """Whether this process has been without it for so long that it need not wait any longer."""
-    since = _lacking.setdefault(lacking, time.monotonic())
+def _waited(lacking: str, payload: Payload) -> bool:
+    """Whether this process has lacked a key or storage for an input so long that it need not wait any longer."""
+    target = _read_for.get()
+    run_id = "" if target is None else target.run_id
+    since = _lacking.setdefault(key_of(f"{lacking} {run_id} ".encode() + payload.data), time.monotonic())
     while len(_lacking) > KEPT:
         _lacking.popitem(last=False)
     return time.monotonic() - since >= PATIENCE_S
