@@ -107,6 +107,11 @@ class ReadOnly:
         return await self._inner.get(key)
 
 
+def only_read(storage: Storage) -> Storage:
+    """The storage for a replay: never written to. `Off` stays as it is, since it writes to histories alone."""
+    return storage if isinstance(storage, Off) else ReadOnly(storage)
+
+
 class _Plugin(RefoldPlugin):
     """The worker's plugin, which compares nothing itself: each history is compared once it is replayed to its end."""
 
@@ -142,9 +147,8 @@ class Replays:
             CodecError: The codec that `REFOLD_CODEC` names is refused.
             StorageUnusable: `REFOLD_STORAGE` names no storage.
         """
-        kept = storage or storage_from_env()
         self._classes = {cls.type_name: cls for cls in workflows_of(skills)}
-        read = kept if isinstance(kept, Off) else ReadOnly(kept)
+        read = only_read(storage or storage_from_env())
         self._plugin = _Plugin(list(self._classes.values()), tools, storage=read, mcp=())
         self._seen: dict[str, Seen] = {}
         self.skills = sorted(self._classes)

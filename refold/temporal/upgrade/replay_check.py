@@ -11,6 +11,8 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import Replayer
 
 from refold.divergence import DIFFERS
+from refold.temporal.data.storage_setting import storage_from_env
+from refold.temporal.replay.replaying import only_read
 from refold.temporal.replay.stalls import HANGS, hangs, tried_again
 from refold.temporal.worker.logs import quiet
 from refold.temporal.worker.plugin import RefoldPlugin
@@ -29,10 +31,11 @@ class ReplayCheck:
     Raises:
         DefinitionError: A skill or tool is defined wrongly.
         CodecError: The codec is refused.
+        StorageUnusable: `REFOLD_STORAGE` names no storage.
     """
 
     def __init__(self, skills: Sequence[Any], tools: Sequence[Callable[..., Any]] = ()) -> None:
-        self._plugin = RefoldPlugin(skills, tools)
+        self._plugin = RefoldPlugin(skills, tools, storage=only_read(storage_from_env()))
         self._replayer = Replayer(workflows=[], plugins=[self._plugin])
 
     async def why_not(self, history: WorkflowHistory) -> str:
