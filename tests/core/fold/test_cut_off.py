@@ -67,12 +67,7 @@ def test_code_that_did_not_name_them_is_replayed_as_it_was() -> None:
     A patch is asked, so the entry of a task whose history has no answer comes out as before.
     """
     asked: list[str] = []
-
-    def replayed(id: str) -> bool:
-        asked.append(id)
-        return False
-
-    task = ByHand(one_step(settle), patched=replayed)
+    task = ByHand(one_step(settle), patched=lambda id: bool(asked.append(id)))
     task.say("1")
 
     assert task.cancel().note == "canceled on request"
