@@ -5,7 +5,7 @@ Compensation begins when no late grant and no result of a running effect can com
 
 from __future__ import annotations
 
-from refold.core.commands import CallActivity, CallTool, CallWorkflow
+from refold.core.commands import CallTool
 from refold.core.errors import CommandError, DecodeError, describe, plain
 from refold.core.events import BackoffOver, CommandFailed, Event, GraceOver, ToolResult
 from refold.core.fold.draft import Draft
@@ -16,12 +16,6 @@ from refold.core.retry_policy import FailureKind
 
 REDONE = "refold.redone"
 """The patch with which an effect that was performed again is compensated, too, where an operator gave its outcome."""
-
-CUT_OFF = "refold.cut_off"
-"""The patch with which the journal names effects that were being performed when the task ended."""
-
-NAMED = 10
-"""How many such effects an entry names."""
 
 _ENDED_BY = {
     Ending.COMPLETED: TaskEvent.COMPLETE,
@@ -94,7 +88,6 @@ def _drop_commands(draft: Draft, ending: Ending) -> None:
     Such an effect is not canceled: if it were, it would not be known whether there is anything to compensate.
     """
     failed = {event.invocation_id: event for event in draft.held if isinstance(event, CommandFailed)}
-    _note_cut_off(draft, [one for id, one in draft.pending.items() if id not in failed])
     kept = {}
     for id, one in draft.pending.items():
         if isinstance(one.command, CallTool) and one.blocked and (one.due_at is None or one.looks):
@@ -113,28 +106,10 @@ def _drop_commands(draft: Draft, ending: Ending) -> None:
     draft.pending = kept
 
 
-def _note_cut_off(draft: Draft, pending: list[Pending]) -> None:
-    """Name the effects that are being performed and are dropped: the task will not learn their outcomes."""
-    ids = [one.command.id for one in pending if _cut_off(one)]
-    if ids and draft.patched(CUT_OFF):
-        more = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
-        named = ", ".join(ids[:NAMED])
-        draft.notes.append(f"being performed when the task ended, and may have taken place: {named}{more}")
-
-
-def _cut_off(pending: Pending) -> bool:
-    effect = isinstance(pending.command, CallTool | CallActivity | CallWorkflow)
-    return effect and _out(pending) and pending.given is None and not under_way(pending)
-
-
 def under_way(pending: Pending) -> bool:
     """Whether a command is an effect with a compensation that is being performed now."""
-    command = pending.command
-    return _out(pending) and isinstance(command, CallTool) and command.undo is not None
-
-
-def _out(pending: Pending) -> bool:
-    return pending.started and pending.due_at is None
+    command, out = pending.command, pending.started and pending.due_at is None
+    return out and isinstance(command, CallTool) and command.undo is not None
 
 
 def _take_given(draft: Draft, pending: Pending) -> None:
