@@ -130,8 +130,8 @@ def _effect(want: Perform, task: Snapshot, how: How) -> asyncio.Future[Any]:
             return activity(CHAT_ACTIVITY, args, Reply, queue=command.queue)
         case CallTool():
             decided = want.decided if want.given is None else False
-            branch = _branch(task) if told else None
-            args = [command, decided, *_lean([want.given, owner, how.ledger, branch], [None] * 4)]
+            whose = _whose(task) if told else None
+            args = [command, decided, *_lean([want.given, whose, how.ledger], [None, None, None])]
             return activity(TOOL_ACTIVITIES + command.name, args, None, queue=command.queue)
         case Notify():
             return activity(NOTIFY_ACTIVITY, [command], None, queue=None)
@@ -185,10 +185,10 @@ def _remembers(command: Effect) -> bool:
     return isinstance(command, CallTool) and command.name in MEMORY_TOOLS
 
 
-def _branch(task: Snapshot) -> list[str] | None:
-    """For the memory of a fork, which cannot tell from the fork's id where the fork branched off."""
+def _whose(task: Snapshot) -> str | list[str | None] | None:
+    """The owner, and for the memory of a fork where it branched off, which its id does not tell."""
     fork = task.fork
-    return None if fork is None else [fork.scope, fork.task_id, task.known_as]
+    return task.owner if fork is None else [task.owner, fork.scope, fork.task_id, task.known_as]
 
 
 def _lean(args: list[Any], defaults: list[Any]) -> list[Any]:
