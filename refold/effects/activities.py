@@ -20,9 +20,6 @@ histories do not name the owner again.
 recorded in (`refold.effects.short`). Their result is then a `Brought`, where they are local activities, or performed by
 `refold.stretch`, which is one.
 
-A live fork, and a task that recovers one, sends a tool a list for the owner: the owner, then the `branch` of
-`refold.effects.memory.Memory`.
-
 The decided fence is the fence of the attempt that a person decided to repeat (`details["fence"]` of the failure
 `outcome_unknown`); 0 without a decision. The decision covers that attempt alone: if the outcome of the next attempt is
 unknown too, the task asks the person again, although the command still carries the decision. `true` means the latest
@@ -107,9 +104,6 @@ ASK_AGAIN_S = 0.2
 TASK_PATIENCE_S = (2.0, 10.0, 30.0)
 """The timeouts of the conversation query, in seconds, one for each attempt. A worker without the task in its cache
 replays its whole history first, and the SDK drops a query that arrives while it evicts the task."""
-
-Whose = str | list[Any] | None
-"""What a tool's call is sent for the owner: the owner, or the list of a live fork."""
 
 Answer = TypeVar("Answer", bound=LlmOutcome | Reply)
 _TOO_LATE = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
@@ -253,19 +247,19 @@ def _tool_activity(effects: Resources, tool: Tool) -> Callable[..., Awaitable[An
         command: RawValue,
         decided: int | bool = 0,
         given: Given | None = None,
-        whose: Whose = None,
+        owner: str | None = None,
         ledger: str | None = None,
     ) -> Any:
-        return await effects.brought(ledger, command, partial(calls, command, decided, given, whose))
+        return await effects.brought(ledger, command, partial(calls, command, decided, given, owner))
 
-    async def calls(command: RawValue, decided: int | bool, given: Given | None, whose: Whose) -> JsonValue:
+    async def calls(command: RawValue, decided: int | bool, given: Given | None, owner: str | None) -> JsonValue:
         asked = readable(CallTool, command)
         outcome = None if given is None else readable(Given, given)
 
         async def call(command: CallTool, invocation: Invocation, opened: Open, **about: Any) -> JsonValue:
             return await tool.call(command, invocation, opened.threads, opened.ledger, wanted=still_wanted, **about)
 
-        return await _tool_effect(effects, tool.spec.name, asked, decided, outcome, whose, call, tool.result)
+        return await _tool_effect(effects, tool.spec.name, asked, decided, outcome, owner, call, tool.result)
 
     return call_tool
 
@@ -276,12 +270,11 @@ async def _tool_effect(
     command: CallTool,
     decided: int | bool,
     given: Given | None,
-    whose: Whose,
+    owner: str | None,
     call: Callable[..., Awaitable[JsonValue]],
     returns: TypeAdapter[Any] | None = None,
 ) -> JsonValue:
     info = activity.info()
-    owner, branch = (whose[0], whose[1:]) if isinstance(whose, list) else (whose, [])
 
     async def made() -> JsonValue:
         opened, reports = effects.open, Reports(info.attempt, activity.heartbeat)
@@ -295,7 +288,7 @@ async def _tool_effect(
             attempt=info.attempt,
             http=opened.http,
             report=reports.add,
-            memory=effects.memory_of(command, owner, branch),
+            memory=effects.memory_of(command, owner),
         )
         note("refold.command", command.id)
         note_content("refold.idempotency_key", invocation.idempotency_key)
@@ -402,9 +395,9 @@ async def _mcp_tool(effects: Resources, mcp: McpTools, args: Sequence[RawValue])
     # Without a type, since read as a number `true` would be the first fence.
     decided = activity.payload_converter().from_payload(args[1].payload) if len(args) > 1 else 0
     given = readable(Given, args[2]) if len(args) > 2 and args[2].payload.data else None
-    whose = activity.payload_converter().from_payload(args[3].payload) if len(args) > 3 else None
+    owner = activity.payload_converter().from_payload(args[3].payload, str) if len(args) > 3 else None
 
     async def call(command: CallTool, invocation: Invocation, opened: Open, **about: Any) -> JsonValue:
         return await mcp.call(command, invocation, opened.ledger, **about)
 
-    return await _tool_effect(effects, unpinned(command.name)[0], command, decided, given, whose, call)
+    return await _tool_effect(effects, unpinned(command.name)[0], command, decided, given, owner, call)

@@ -261,8 +261,8 @@ class Resources:
             invocation_id=info.activity_id,
         )
 
-    def memory_of(self, command: CallTool, owner: str | None, branch: Sequence[str]) -> Memory:
-        """The memory of a call's owner, for the current activity; `branch` as `Memory` takes it."""
+    def memory_of(self, command: CallTool, owner: str | None) -> Memory:
+        """The memory of a call's owner, for the current activity."""
         info = activity.info()
         own_key = command.key is not None and command.key_scope == "owner"
         # An owner of None is left out of the arguments. Tasks send the owner with these commands, so here it has none.
@@ -274,11 +274,7 @@ class Resources:
             return until_answered(call, id)
 
         return Memory(
-            lambda: self._shared_ledger().store,
-            scope=scope,
-            task_id=info.workflow_id or "",
-            patiently=patiently,
-            branch=branch,
+            lambda: self._shared_ledger().store, scope=scope, task_id=info.workflow_id or "", patiently=patiently
         )
 
     def _shared_ledger(self) -> Ledger:

@@ -62,11 +62,11 @@ async def test_a_session_is_its_owners(engine: TemporalEngine) -> None:
 
 async def test_a_live_fork_answers_a_turn_of_its_own(engine: TemporalEngine) -> None:
     """
-    With an id of any form: what the other task said stays in its turn.
+    What the other task said stays in its turn.
     """
     view = await engine.start("talks", text("one"), owner="eve")
     await settled(engine, view.task_id)
-    fork = await engine.fork(view.task_id, at=2, live=True, new_id=f"{view.task_id}-other")
+    fork = await engine.fork(view.task_id, at=2, live=True)
     done = await settled(engine, fork.task_id)
 
     assert done.status is Status.COMPLETED, done.reason

@@ -34,21 +34,10 @@ class Memory:
         scope: The hash of the owner; None if the worker was not told whose call it is.
         task_id: The task.
         patiently: Makes a call to the database, again and again while the database is away.
-        branch: Of a live fork, or a task that recovers it: the fork's id, the task that it branched off from, and the
-            first task of that line.
     """
 
-    def __init__(
-        self,
-        open: Callable[[], Store],
-        *,
-        scope: str | None,
-        task_id: str,
-        patiently: Patiently,
-        branch: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, open: Callable[[], Store], *, scope: str | None, task_id: str, patiently: Patiently) -> None:
         self._open, self._scope, self._task_id, self._patiently = open, scope, task_id, patiently
-        self._branch = branch
 
     async def open_turn(self, session_id: str, asked: str, last: int) -> list[Turn]:
         """Record a question of this task, and get the earlier turns of the session, newest last.
@@ -73,7 +62,7 @@ class Memory:
         """Record the first answer to this task's question.
 
         A task that recovers another one answers its question. A live fork that has not asked records an answer of its
-        own to the question of the task that it branched off from.
+        own to the question of the task that it branched off from, if its id names that task.
 
         Raises:
             Never: As `open_turn` raises it.
@@ -81,7 +70,7 @@ class Memory:
         session = _named(session_id)
         await self._within(
             lambda store, connection, scope: _tables().close_turn(
-                store, connection, scope, session, self._task_id, self._branch, answered
+                store, connection, scope, session, self._task_id, answered
             )
         )
 

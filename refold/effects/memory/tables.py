@@ -32,8 +32,8 @@ from refold.effects.memory.turn import Turn
 SEARCHED = 1_000
 """How many of an owner's facts are kept and searched, the newest ones."""
 
-_RECOVERS = re.compile(r"(.+)\.r\d+((?:/\d+\.\d+)*)", re.DOTALL)
-"""The id of a task that recovers another one, or of a part of such a task. A fork's id may have any form."""
+_CONTINUES = re.compile(r"(.+)\.(?:r\d+|(f[0-9a-f]+))((?:/.*)?)", re.DOTALL)
+"""The id of a task that recovers another one, or was forked from it: by number, or on the page under hex digits."""
 
 _METADATA = MetaData()
 TURNS = Table(
@@ -95,31 +95,22 @@ def open_turn(
     return turns[::-1]
 
 
-def close_turn(
-    store: Store,
-    connection: Connection,
-    owner: str,
-    session: str,
-    task_id: str,
-    branch: Sequence[str],
-    answered: str,
-) -> None:
+def close_turn(store: Store, connection: Connection, owner: str, session: str, task_id: str, answered: str) -> None:
     """Answer the task's turn, or that of a task that it recovers. Other turns are other tasks' questions.
 
     A live fork without a turn gets one, with the question of the task that it branched off from, which goes on and
-    answers its own.
+    answers its own. A fork whose id does not name that task gets none.
     """
     make(store, connection, TURNS)
     alone(store, connection, owner)
     here = (TURNS.c.owner == owner) & (TURNS.c.session == session)
-    fork, *origins = branch or [""]
-    turn = _turn(connection, here, [id for id in _recovered(task_id) if id.startswith(fork)])
-    if turn is not None:
+    answer = store.sealed(_storable(answered))
+    own, origins = _lineage(task_id)
+    if (turn := _turn(connection, here, own)) is not None:
         mine = here & (TURNS.c.number == turn.number) & TURNS.c.answered.is_(None)
-        connection.execute(update(TURNS).where(mine).values(answered=store.sealed(_storable(answered))))
-    elif (other := _turn(connection, here, [id for one in origins for id in _recovered(one)])) is not None:
-        row = _next(connection, here, owner, session, fork)
-        answer = store.sealed(_storable(answered))
+        connection.execute(update(TURNS).where(mine).values(answered=answer))
+    elif (other := _turn(connection, here, origins)) is not None:
+        row = _next(connection, here, owner, session, own[-1])
         connection.execute(insert(TURNS), {**row, "asked": other.asked, "answered": answer})
 
 
@@ -135,12 +126,18 @@ def _turn(connection: Connection, here: ColumnElement[bool], tasks: Sequence[str
     return next((turns[id] for id in tasks if id in turns), None)
 
 
-def _recovered(task_id: str) -> list[str]:
-    """A task's id, then those of the tasks that it recovers: `T.r1/2.1` is a part of the task that recovers `T`."""
-    tasks = [task_id]
-    while found := _RECOVERS.fullmatch(tasks[-1]):
-        tasks.append(f"{found[1]}{found[2]}")
-    return tasks
+def _lineage(task_id: str) -> tuple[list[str], list[str]]:
+    """The ids of a task and the tasks that it recovers, up to a fork; and those of the tasks before that fork.
+
+    `T.r1/2.1` is a part of the task that recovers `T`.
+    """
+    own, origins = [task_id], list[str]()
+    before = own
+    while found := _CONTINUES.fullmatch(task_id):
+        task_id = f"{found[1]}{found[3]}"
+        before = origins if found[2] else before
+        before.append(task_id)
+    return own, origins
 
 
 def keep(store: Store, connection: Connection, owner: str, text: str) -> None:

@@ -130,8 +130,7 @@ def _effect(want: Perform, task: Snapshot, how: How) -> asyncio.Future[Any]:
             return activity(CHAT_ACTIVITY, args, Reply, queue=command.queue)
         case CallTool():
             decided = want.decided if want.given is None else False
-            whose = _whose(task) if told else None
-            args = [command, decided, *_lean([want.given, whose, how.ledger], [None, None, None])]
+            args = [command, decided, *_lean([want.given, owner, how.ledger], [None, None, None])]
             return activity(TOOL_ACTIVITIES + command.name, args, None, queue=command.queue)
         case Notify():
             return activity(NOTIFY_ACTIVITY, [command], None, queue=None)
@@ -183,12 +182,6 @@ def _has_own_limit(command: Effect) -> bool:
 def _remembers(command: Effect) -> bool:
     """Whether a tool call reads or writes what its owner's tasks remember."""
     return isinstance(command, CallTool) and command.name in MEMORY_TOOLS
-
-
-def _whose(task: Snapshot) -> str | list[str | None] | None:
-    """The owner, and for the memory of a fork where it branched off, which its id does not tell."""
-    fork = task.fork
-    return task.owner if fork is None else [task.owner, fork.scope, fork.task_id, task.known_as]
 
 
 def _lean(args: list[Any], defaults: list[Any]) -> list[Any]:
