@@ -117,7 +117,8 @@ class Supervised:
         except asyncio.CancelledError:
             process.terminate()
             with suppress(TimeoutError):
-                await asyncio.wait_for(process.ended(), self._grace_s + STOP_TIMEOUT_S)
+                async with asyncio.timeout(self._grace_s + STOP_TIMEOUT_S):
+                    await process.ended()
             raise
         finally:
             transport.close()  # kills it if it still runs
@@ -170,7 +171,8 @@ class _Process(asyncio.SubprocessProtocol):
         """Wait until it has ended, and for `REST_S` more until its output has."""
         await self.exited.wait()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._read.wait(), REST_S)
+            async with asyncio.timeout(REST_S):  # not `wait_for`, in which Python 3.11 may lose a cancellation
+                await self._read.wait()
 
     def terminate(self) -> None:
         """Send SIGTERM, unless it has ended."""

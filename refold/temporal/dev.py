@@ -32,6 +32,7 @@ from refold.temporal.data.search_attributes import KINDS
 HOST = "127.0.0.1"
 
 START_TIMEOUT_S = 60.0
+LOCK_PATIENCE_S, LOCK_PAUSE_S = 5.0, 0.2  # for a server whose parent was killed, and that is just ending
 STOP_TIMEOUT_S = 3.0  # then it is killed: with a query pending the server never stops; committed data is on disk
 POLL_S = 0.02  # how often a starting server is asked whether it answers
 ATTEMPTS = 3  # another process may take a free port between our look and the server's bind
@@ -137,7 +138,7 @@ async def dev_server(
     if db is not None and not db.parent.is_dir():
         raise DevServerError(f"the server's state cannot be kept in {db}: there is no folder {db.parent}")
     with _output(log) as output, ExitStack() as claims:
-        locks = () if db is None else (_locked(db, claims),)
+        locks = () if db is None else (await _locked(db, claims),)
         for given in (port, ui_port if ui else None):
             if given is not None:
                 _refuse_taken(given, claims)
@@ -333,28 +334,43 @@ def _unusable(port: int, claims: ExitStack) -> str | None:
     return None
 
 
-def _locked(db: Path, claims: ExitStack) -> int:
+async def _locked(db: Path, claims: ExitStack) -> int:
     """The file descriptor of a lock that one server at a time has on a database, until it has ended and `claims` is
-    closed.
+    closed. A server whose parent was killed has some time to end.
 
     Not on the database itself: SQLite's own locks are on that file, and a network file system takes the one kind for
     the other. The file of the lock stays: if it were removed, one process could lock it, which it has just opened, and
     another one a new file of the same name.
     """
-    place = db.resolve()
-    path = place.with_name(f"{place.name}.lock")
+    path = _lock_of(db)
+    until = time.monotonic() + LOCK_PATIENCE_S
     try:
         lock = claims.enter_context(path.open("ab"))
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DevServerError(
-            f"another server keeps its state in {db} (it has locked {path}); stop that one, or choose another file"
-        ) from None
+        while not _locks(lock):
+            if time.monotonic() > until:
+                raise DevServerError(
+                    f"another server keeps its state in {db} (it has locked {path}); stop that one, or choose another "
+                    "file"
+                )
+            await asyncio.sleep(LOCK_PAUSE_S)
     except OSError as error:
         raise DevServerError(
             f"the server's state cannot be kept in {db}: {path} cannot be locked ({error.strerror or error})"
         ) from None
     return lock.fileno()
+
+
+def _lock_of(db: Path) -> Path:
+    place = db.resolve()
+    return place.with_name(f"{place.name}.lock")
+
+
+def _locks(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _refuse_taken(port: int, claims: ExitStack) -> None:

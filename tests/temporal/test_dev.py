@@ -18,6 +18,7 @@ from temporalio import workflow
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
+from refold.temporal import dev
 from refold.temporal.data.search_attributes import KINDS
 from refold.temporal.dev import DevServer, DevServerError, _locked, dev_server, find_binary
 from tests.services.serving import free_port
@@ -81,18 +82,34 @@ async def test_a_file_keeps_the_state(tmp_path: Path) -> None:
     assert found.status is WorkflowExecutionStatus.RUNNING
 
 
-async def test_two_servers_do_not_share_a_file(tmp_path: Path) -> None:
+async def test_two_servers_do_not_share_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Also by another name for it: the second is refused, and told which file it is.
     """
     db, other = tmp_path / "state.db", tmp_path / "other.db"
     other.symlink_to(db)
+    monkeypatch.setattr(dev, "LOCK_PATIENCE_S", 0)
     with ExitStack() as claims:
-        _locked(db, claims)
+        await _locked(db, claims)
 
         with pytest.raises(DevServerError, match=r"another server keeps its state in .*other\.db .*choose another"):
             async with dev_server(db=other):
                 pass
+
+
+async def test_a_server_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
+    """
+    As after `refold dev` was killed: its server holds the lock until it has ended.
+    """
+    db, asked = tmp_path / "state.db", asyncio.Event()
+    with ExitStack() as claims, ExitStack() as ending:
+        await _locked(db, ending)
+        starting = asyncio.create_task(_locked(db, claims))
+        asyncio.get_running_loop().call_soon(asked.set)
+        await asked.wait()
+        ending.close()
+
+        assert await starting > 0
 
 
 async def test_a_given_port_is_used_and_a_taken_one_refused(tmp_path: Path) -> None:

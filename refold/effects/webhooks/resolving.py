@@ -78,11 +78,12 @@ class Names:
             threads: The most names that are resolved at once. The threads only wait.
             per_domain: The most of them of one domain.
         """
-        self._per_domain = per_domain
+        self._at_once, self._per_domain = threads, per_domain
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="refold-names")
         self._lock = Lock()  # of all below
         self._waiting: dict[_Lookup, list[str]] = {}  # and their domains; the one that has waited longest comes first
         self._under_way = Counter[str]()  # by domain
+        self._serving = 0  # calls of `_serve` that have not ended, or not begun
 
     async def resolved(self, host: str, port: int, *, within_s: float | None = None) -> list[Address]:
         """The IP addresses of a host.
@@ -108,10 +109,12 @@ class Names:
             return await asyncio.wrap_future(lookup.found)
 
     def _put(self, lookup: _Lookup) -> _Lookup:
+        lookup.begun.add_done_callback(lambda begun: self._drop(lookup) if begun.cancelled() else None)
         with self._lock:
             self._waiting[lookup] = lookup.domains
-        lookup.begun.add_done_callback(lambda begun: self._drop(lookup) if begun.cancelled() else None)
-        self._threads.submit(self._serve)
+            if self._serving < self._at_once:  # no more, or those that wait for a thread would pile up
+                self._serving += 1
+                self._threads.submit(self._serve)
         return lookup
 
     def _drop(self, lookup: _Lookup) -> None:
@@ -141,6 +144,7 @@ class Names:
                 if lookup.begun.set_running_or_notify_cancel():
                     self._under_way.update(domains)
                     return lookup, domains
+            self._serving -= 1
             return None
 
     def _has_room(self, domain: str) -> bool:

@@ -112,3 +112,21 @@ async def test_a_name_server_has_a_time_to_answer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.undo()
     with pytest.raises(OSError, match="is no name"):
         await names.resolved("a" * 64 + ".example", 80)
+
+
+async def test_what_is_queued_for_the_threads_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    However many ask and go away while all threads wait for a name server.
+    """
+    server, names = SlowNames(monkeypatch), Names(2, per_domain=1)
+    slow = await waiting(names, server, "slow.one.example", "slow.two.example", begun=2)
+    for n in range(50):
+        [gone] = await waiting(names, server, f"slow-{n}.example", begun=0)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+    queued = names._threads._work_queue.qsize()
+    server.answer()
+    await asyncio.gather(*slow)
+    found = await names.resolved("example.com", 80)
+
+    assert (queued, [str(one) for one in found]) == (0, ["127.0.0.1"])

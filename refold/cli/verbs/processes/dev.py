@@ -39,6 +39,7 @@ HOST = "127.0.0.1"
 BACKLOG = 1024
 """The most connections that wait for a gateway that is being started."""
 
+GRACE = "REFOLD_GRACE"
 PAGE_SECRET = "REFOLD_PAGE_SECRET"
 
 ANONYMOUS = "REFOLD_A2A_ANONYMOUS"
@@ -121,7 +122,7 @@ async def dev(
         at_server = ["--address", server.address, "--namespace", space, "--task-queue", task_queue]
         at_server += ["--log-json"] if log_json else []
         shared = [*(modules or []), *(more_modules or []), *at_server, "--recovery", recovery]
-        options = [*shared, "--grace", str(grace_s), *seen.get("worker", ()), *(["--model", model] if model else [])]
+        options = [*shared, *seen.get("worker", ()), *(["--model", model] if model else [])]
         options += ["--no-sandbox"] if no_sandbox else []
         options += ["--mcp", str(mcp)] if mcp else []
         async with AsyncExitStack() as running:
@@ -130,7 +131,8 @@ async def dev(
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
                 sock = running.enter_context(_listening(a2a_port))
                 known |= _callbacks(sock.getsockname()[1])
-            polling = Supervised("worker", options, call.out.alert, grace_s=grace_s, environment=known)
+            at_work = {**known, GRACE: str(grace_s)}
+            polling = Supervised("worker", options, call.out.alert, grace_s=grace_s, environment=at_work)
             worker = await running.enter_async_context(polling)
             gateway: Supervised | None = None
             if sock is not None:
@@ -158,9 +160,9 @@ def grace() -> float:
     Raises:
         DefinitionError: `REFOLD_GRACE` is no number of seconds.
     """
-    from refold.temporal.worker.run import GRACE_ENV, grace_from_env
+    from refold.temporal.worker.run import grace_from_env
 
-    return grace_from_env() if os.environ.get(GRACE_ENV, "").strip() else GRACE_S
+    return grace_from_env() if os.environ.get(GRACE, "").strip() else GRACE_S
 
 
 @asynccontextmanager
