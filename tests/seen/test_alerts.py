@@ -78,7 +78,7 @@ CASES = {
     "RefoldOpenTasksUnknown": level("refold_open_tasks_asked_at_seconds", 1200 - 301, 1200 - 300),
     "RefoldProcessDown": level('up{job="refold",instance="worker:9464"}', 0, 1),
 }
-MORE = {
+MORE: dict[str, tuple[str, dict[str, str], int] | tuple[str, dict[str, str], int, int]] = {
     "one failure at night": ("RefoldTooManyFailedTasks", ended(4, 0), 0),
     "five failures of five": ("RefoldTooManyFailedTasks", ended(5, 0), 1),
     "a compensation that took place": (
@@ -88,6 +88,22 @@ MORE = {
         "RefoldTooManyFailedTasks", {'refold_tasks_ended_total{skill="a",ending="canceled"}': "0x40 9x200"}, 0,
     ),
     "nobody was ever asked": ("RefoldOpenTasksUnknown", {"up": "1x200"}, 1),
+    "Prometheus starts before anybody was asked": (
+        "RefoldOpenTasksUnknown", {"up": "1x3", "refold_open_tasks_asked_at_seconds": "_x4 60+15x200"}, 0, 60,
+    ),
+    "the process that asks restarts": (
+        "RefoldOpenTasksUnknown", {"refold_open_tasks_asked_at_seconds": "0+15x75 stale _x3 1200"}, 0, 1185,
+    ),
+    "the process that asks was killed": (
+        "RefoldOpenTasksUnknown", {"refold_open_tasks_asked_at_seconds": "0+15x59 stale"}, 1, 1200,
+    ),
+    "the process that asks was killed a moment ago": (
+        "RefoldOpenTasksUnknown", {"refold_open_tasks_asked_at_seconds": "0+15x60 stale"}, 0, 1200,
+    ),
+    "seen once a minute, asked each two minutes": (
+        "RefoldOpenTasksUnknown",
+        {"refold_open_tasks_asked_at_seconds": " ".join(f"{at // 120 * 120} _x3" for at in range(0, 1200, 60))}, 0,
+    ),
     "a worker that restarts": (
         "RefoldInvalidTransitionSpike", {'refold_invalid_moves_total{skill="a"}': "90x70 0x200"}, 0,
     ),
@@ -116,7 +132,7 @@ def test_each_fires_over_its_threshold_and_not_under_it(tmp_path: Path) -> None:
     """
     wanted = [_test(f"{alert}, over", alert, case.over, 1, case.at_s) for alert, case in CASES.items()]
     wanted += [_test(f"{alert}, under", alert, case.under, 0, case.at_s) for alert, case in CASES.items()]
-    wanted += [_test(name, alert, series, fires) for name, (alert, series, fires) in MORE.items()]
+    wanted += [_test(name, *more) for name, more in MORE.items()]
     file = tmp_path / "alerts_test.yml"
     file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "15s", "tests": wanted}))
 
