@@ -62,8 +62,10 @@ def in_state(state: str) -> str:
     return f"{found} AND NOT {UNTAKEN}" if state == TaskState.RUNNING else found
 
 
-def since_before(moment: datetime) -> str:
-    """A filter for tasks that came to their state before a moment; see `state_since`."""
+def since_before(moment: datetime, state: str) -> str:
+    """A filter for tasks that came to one of `metrics.OPEN_STATES` before a moment; see `_since`."""
+    if state == "untaken":
+        return until("ExecutionTime", moment)
     shown = f"{until(STATUS_AT.name, moment)} AND ({STATE_AT.name} IS NULL OR {until(STATE_AT.name, moment)})"
     return f"(({shown}) OR ({STATUS_AT.name} IS NULL AND {until('StartTime', moment)}))"
 
@@ -129,13 +131,13 @@ class OpenTasks:
         found = await self._listed(wanted)
         counts = self._by_skill(found)
         if len(found) > LISTED:
-            found = await self._oldest(wanted, now) or found
+            found = await self._oldest(state, now) or found
             self._by_skill(found)  # the old ones may have other skills
             counts = await self._counted(wanted)
         told = {skill: counts[skill] for skill in self._skills}
         for skill, number in {**told, metrics.OTHER: counts.total() - sum(told.values())}.items():
             level(metrics.OPEN_TASKS, number, skill, state)
-        oldest = min((_since(one) for one in found), default=now)
+        oldest = min((_since(one, state) for one in found), default=now)
         level(metrics.OLDEST_TASK, max(0.0, (now - oldest).total_seconds()), state)
 
     def _by_skill(self, found: Sequence[WorkflowExecution]) -> Counter[str]:
@@ -151,9 +153,9 @@ class OpenTasks:
         found = self._client.list_workflows(wanted, page_size=LISTED + 1, limit=LISTED + 1, rpc_timeout=PATIENCE)
         return [one async for one in found]
 
-    async def _oldest(self, wanted: str, now: datetime) -> list[WorkflowExecution]:
+    async def _oldest(self, state: str, now: datetime) -> list[WorkflowExecution]:
         for age in AGES:
-            if found := await self._listed(f"{wanted} AND {since_before(now - age)}"):
+            if found := await self._listed(f"{in_state(state)} AND {since_before(now - age, state)}"):
                 return found
         return []
 
@@ -186,5 +188,9 @@ def _skill(execution: WorkflowExecution) -> str:
     return execution.typed_search_attributes.get(SKILL) or metrics.OTHER
 
 
-def _since(execution: WorkflowExecution) -> datetime:
+def _since(execution: WorkflowExecution, state: str) -> datetime:
+    """When a task came to its state. An untaken one has waited since its run was to begin: the task itself may have
+    been running for days, and goes on in a new run that no worker has taken yet."""
+    if state == "untaken":
+        return execution.execution_time or execution.start_time
     return state_since(execution.typed_search_attributes) or execution.start_time

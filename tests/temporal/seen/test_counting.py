@@ -9,13 +9,16 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.client import Client
+from temporalio import workflow
+from temporalio.client import Client, WorkflowHandle
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
+from temporalio.worker import Worker
 
 from refold import Content, InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
 from refold.seen import meters
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.client import search
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.search_attributes import STATE, state_since
 from refold.temporal.data.storage import Folder
@@ -142,7 +145,7 @@ async def test_the_server_knows_since_when_a_task_is_in_its_state(seen: Seen, va
     assert at is not None
     assert began < at
     assert abs(at - paused) < timedelta(milliseconds=1)
-    mine = f"{in_state('paused')} AND {since_before(paused + timedelta(seconds=1))}"
+    mine = f"{in_state('paused')} AND {since_before(paused + timedelta(seconds=1), 'paused')}"
     with counting() as kept:
         look = OpenTasks(seen.client, [queue])
         while view.task_id not in {one.id async for one in seen.client.list_workflows(mine)}:
@@ -198,3 +201,39 @@ async def test_more_tasks_than_are_listed_are_counted(
         assert kept.of("refold_oldest_task_seconds", state="untaken") > 0
     for view in began:
         await seen.client.get_workflow_handle(view.task_id).terminate()
+
+
+@workflow.defn(sandboxed=False)
+class Onward:
+    """Goes on in a new run, on a task queue that nobody polls."""
+
+    @workflow.run
+    async def run(self, queue: str) -> None:
+        """Goes on at once."""
+        workflow.continue_as_new(queue, task_queue=queue)
+
+
+async def test_a_new_run_that_waits_for_a_worker_is_as_old_as_itself(seen: Seen) -> None:
+    """
+    Not as old as its task: one that has been running for days is not taken for one that waited for days.
+    """
+    queue, days = f"seen-{uuid4().hex[:8]}", timedelta(days=3)
+    began = search.at_start("onward", datetime.now(UTC) - days, task_id=queue, owner=None, context=None)
+    async with Worker(seen.client, task_queue=queue, workflows=[Onward]):
+        handle = await seen.client.start_workflow(
+            Onward.run, f"{queue}-nobody", id=queue, task_queue=queue, search_attributes=began
+        )
+        with counting() as kept:
+            look = OpenTasks(seen.client, [queue])
+            while kept.of("refold_open_tasks", skill="onward", state="untaken") < 1 or not await later(handle):
+                await look.look()
+            await look.look()
+            oldest_s = kept.of("refold_oldest_task_seconds", state="untaken")
+    await seen.client.get_workflow_handle(queue).terminate()
+
+    assert oldest_s < days.total_seconds() / 2
+
+
+async def later(handle: WorkflowHandle[Any, Any]) -> bool:
+    """Whether the workflow is in a later run."""
+    return (await handle.describe()).run_id != handle.first_execution_run_id
