@@ -37,9 +37,10 @@ LISTED = 100
 
 AGES = tuple(
     timedelta(seconds=seconds)
-    for seconds in (30 * 86400, 7 * 86400, 86400, 4 * 3600, 2 * 3600, 3600, 1800, 600, 120, 30)
+    for seconds in (30 * 86400, 7 * 86400, 86400, 4 * 3600, 2 * 3600, 3600, 1800, 600, 300, 120, 30)
 )
-"""Where more tasks are in a state than are listed: the ages at which the oldest is looked for, greatest first."""
+"""Where more tasks are in a state than are listed: the ages at which the oldest is looked for, greatest first. The
+thresholds of the alerts about the oldest task are among them."""
 
 PATIENCE = timedelta(seconds=10)
 """How long the server may take for one answer."""

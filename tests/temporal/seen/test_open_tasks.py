@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,8 +16,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.seen import metrics
 from refold.temporal.data.search_attributes import SKILL
-from refold.temporal.seen.open_tasks import LISTED, OpenTasks, in_state, least_pause_s
+from refold.temporal.seen.open_tasks import AGES, LISTED, OpenTasks, in_state, least_pause_s
 from tests.seen.recorded import InMemory, counting
+from tests.services.prometheus import rules
 
 
 class PausedTasks:
@@ -122,3 +123,14 @@ def test_a_slow_server_is_asked_more_seldom(took_s: float, before_s: float, paus
     Not after one slow look, under which the server has restarted: what is shown would be minutes old.
     """
     assert least_pause_s(took_s, before_s) == pytest.approx(pause_s)
+
+
+def test_the_oldest_of_many_is_looked_for_at_each_threshold() -> None:
+    """
+    So an alert about the oldest task fires as soon with many tasks in the state as with few.
+    """
+    asked = [str(rule["expr"]) for rule in rules() if "refold_oldest_task_seconds" in str(rule["expr"])]
+    thresholds = {timedelta(seconds=int(one.rpartition("> ")[2])) for one in asked}
+
+    assert len(asked) > 3
+    assert thresholds <= set(AGES)
