@@ -1,7 +1,7 @@
 """What the server says of open tasks and task queues, as gauges: also while no worker is there to say anything.
 
 One process asks, `refold metrics`, at a bounded pace: a look takes a few queries for each state, however many tasks
-there are, and the pause after it is at least twenty times as long as it took.
+there are, and the pause after it is twenty times as long as it took, but two minutes at the most.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ EVERY_S = 15.0
 """The pause between two looks, in seconds; longer where a look takes long."""
 
 SHARE = 20
-"""The pause is at least this many times as long as the look before it."""
+"""The pause is at least this many times as long as the look before it, up to `MOST_PAUSE_S`."""
+
+MOST_PAUSE_S = 120.0
+"""The longest pause between two looks, in seconds: `RefoldOpenTasksUnknown` fires after five minutes without one."""
 
 LISTED = 100
 """How many tasks of a state are listed. If there are more, they are counted instead."""
@@ -74,7 +77,7 @@ def since_before(moment: datetime, state: str) -> str:
 def least_pause_s(took_s: float, before_s: float) -> float:
     """The shortest pause after a look, by how long that and the one before it took: a single look may be slow because
     the server restarts meanwhile, and says nothing of the next one."""
-    return SHARE * min(took_s, before_s)
+    return min(MOST_PAUSE_S, SHARE * min(took_s, before_s))
 
 
 class OpenTasks:

@@ -63,6 +63,16 @@ def test_metrics_have_a_place(refold: Shell, monkeypatch: pytest.MonkeyPatch) ->
     assert "HOST:PORT is empty" in refused.err
 
 
+def test_metrics_are_at_most_two_minutes_old(refold: Shell) -> None:
+    """
+    A longer pause is refused: the alert about open tasks that are unknown would fire between two looks.
+    """
+    refused = refold("metrics", "127.0.0.1:0", "--every", "121")
+
+    assert refused.exit == 2
+    assert "less than or equal to 120" in refused.err
+
+
 def test_show_is_a_card(refold: Shell) -> None:
     """
     Everything about the task, and how to answer it.

@@ -28,7 +28,9 @@ Queues = Annotated[
 ]
 Every = Annotated[
     float,
-    typer.Option("--every", min=1, metavar="SECONDS", help="The pause between two looks; longer if they take long."),
+    typer.Option(
+        "--every", min=1, max=120, metavar="SECONDS", help="The pause between two looks; longer if they take long."
+    ),
 ]
 
 
