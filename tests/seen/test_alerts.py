@@ -107,6 +107,22 @@ MORE: dict[str, tuple[str, dict[str, str], int] | tuple[str, dict[str, str], int
     "a worker that restarts": (
         "RefoldInvalidTransitionSpike", {'refold_invalid_moves_total{skill="a"}': "90x70 0x200"}, 0,
     ),
+    "workers whose slots for effects are all taken": (
+        "RefoldNoWorker",
+        {
+            'refold_queue_pollers{queue="refold",type="workflow"}': "1x100",
+            'refold_queue_pollers{queue="refold",type="activity"}': "0x100",
+        },
+        0,
+    ),
+    "workers of activities alone": (
+        "RefoldNoWorker",
+        {
+            'refold_queue_pollers{queue="refold",type="workflow"}': "0x100",
+            'refold_queue_pollers{queue="refold",type="activity"}': "1x100",
+        },
+        0,
+    ),
     "one of two workers is enough": (
         "RefoldNoWorker", {'refold_queue_pollers{queue="refold",type="workflow"}': "2x100"}, 0,
     ),

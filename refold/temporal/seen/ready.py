@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -65,19 +64,15 @@ def worker_checks(
 
 
 async def _polled(client: Client, queue: str, identity: str) -> None:
-    async def seen(kind: str) -> bool:
-        request = DescribeTaskQueueRequest(
-            namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=QUEUE_KINDS[kind]
-        )
-        answer = await client.workflow_service.describe_task_queue(request, retry=False, timeout=PATIENCE)
-        return any(poller.identity == identity for poller in answer.pollers)
-
+    """Check that the server has seen this worker ask for workflow tasks. A worker asks for no activities while its
+    slots for them are all taken, and the server forgets within five minutes that it did."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=QUEUE_KINDS["workflow"]
+    )
     with refusals("say who polls"):
-        found = await asyncio.gather(*(seen(kind) for kind in QUEUE_KINDS))
-    missing = [kind for kind, is_there in zip(QUEUE_KINDS, found, strict=True) if not is_there]
-    if missing:
-        kinds = " and ".join(missing)
-        raise EngineError(f"the server has not seen this worker ask task queue {queue!r} for {kinds} tasks")
+        answer = await client.workflow_service.describe_task_queue(request, retry=False, timeout=PATIENCE)
+    if not any(poller.identity == identity for poller in answer.pollers):
+        raise EngineError(f"the server has not seen this worker ask task queue {queue!r} for workflow tasks")
 
 
 def check_place(where: str | None) -> tuple[str, int] | None:
