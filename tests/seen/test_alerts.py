@@ -104,6 +104,29 @@ MORE: dict[str, tuple[str, dict[str, str], int] | tuple[str, dict[str, str], int
         "RefoldOpenTasksUnknown",
         {"refold_open_tasks_asked_at_seconds": " ".join(f"{at // 120 * 120} _x3" for at in range(0, 1200, 60))}, 0,
     ),
+    "ten refusals at once are no spike": (
+        "RefoldInvalidTransitionSpike", {'refold_invalid_moves_total{skill="a"}': "0x77 10x200"}, 0,
+    ),
+    "six at once, seen twice a minute": (
+        "RefoldInvalidTransitionSpike", {'refold_invalid_moves_total{skill="a"}': "_ 100 " * 39 + "_ 106 _"}, 0,
+    ),
+    "eleven at once are one": (
+        "RefoldInvalidTransitionSpike", {'refold_invalid_moves_total{skill="a"}': "0x77 11x200"}, 1,
+    ),
+    "eleven at once, seen once a minute": (
+        "RefoldInvalidTransitionSpike", {'refold_invalid_moves_total{skill="a"}': "0 _x3 " * 20 + "11 _x3"}, 1, 1215,
+    ),
+    "eleven at once, in a worker's first minute": (
+        "RefoldInvalidTransitionSpike", {'refold_invalid_moves_total{skill="a"}': "_x77 0 11x200"}, 1, 1215,
+    ),
+    "eleven at once in one of two workers, after the other has restarted": (
+        "RefoldInvalidTransitionSpike",
+        {
+            'refold_invalid_moves_total{skill="a",instance="a"}': "0x77 11x200",
+            'refold_invalid_moves_total{skill="a",instance="b"}': "90x78 0x200",
+        },
+        1,
+    ),
     "a worker that restarts": (
         "RefoldInvalidTransitionSpike", {'refold_invalid_moves_total{skill="a"}': "90x70 0x200"}, 0,
     ),
