@@ -1,4 +1,6 @@
-"""Leaves a doubt if a later request of a call is refused: the server has answered an earlier one, and may have acted.
+"""What the requests of a call say of its failure: whether the server may have performed the tool for one of them.
+
+A later request that is refused leaves a doubt: the server has answered an earlier one, and may have acted.
 
 MCP's SDK may send several requests for one call: the next round of a call whose server asks for one (MCP 2026-07-28),
 or a listing to check the result against. They are sent one after another, each once the one before is answered.
@@ -44,16 +46,18 @@ def first_alone_refused() -> Iterator[None]:
 
     Raises:
         Verdict: A verdict of the block. It does not say "not done" if the server may have performed the tool for a
-            request before the last one.
+            request before the last one. A `TryLater` says "not done" if the server has not performed it for any.
     """
     asked: list[_Asked] = []
     before = _ASKED.set(asked)
     try:
         yield
     except (Never, TryLater) as verdict:
-        if all(earlier.harmless for earlier in asked[:-1]):
-            raise
-        raise Verdict(verdict.failure) from None
+        if not all(earlier.harmless for earlier in asked[:-1]):
+            raise Verdict(verdict.failure) from None
+        if isinstance(verdict, TryLater) and all(one.harmless for one in asked[-1:]):
+            verdict.unsent = True
+        raise
     finally:
         _ASKED.reset(before)
 

@@ -309,8 +309,7 @@ class Session:
         return TryLater(f"MCP server {self.server.name!r} cannot be reached: {said}", type="mcp_server", unsent=True)
 
     def _broken_off(self, error: httpx2.RequestError, what: str) -> TryLater:
-        # An earlier request of the same call was answered, and may have had an effect.
-        if never_sent(error) and len(HEARD.get()) == 1:
+        if never_sent(error):  # an earlier request of the same call may have had an effect, see `rounds`
             return self._unreachable(error)
         if isinstance(error, httpx2.TimeoutException):
             return self._late(what)

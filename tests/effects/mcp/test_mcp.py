@@ -574,6 +574,13 @@ class Cut(Response):
         raise ConnectionAbortedError
 
 
+class Silent(Response):
+    """No answer, however long the client waits."""
+
+    async def __call__(self, _: Scope, __: Receive, ___: Send) -> None:
+        await asyncio.Event().wait()
+
+
 class Sessions:
     """A server that serves only sessions that it knows.
 
@@ -888,21 +895,19 @@ MISMATCH, UNFIT, UNKNOWN, ROUND = -32020, -32602, -32601, 0
 """How `mismatching` answers a call: with an error of this code, or by asking for another round."""
 
 
-def mismatching(answers: list[int], calls: list[JsonValue], *, lists: bool) -> Serving:
+def mismatching(answers: list[int], calls: list[JsonValue], *, listing: Response | None = None) -> Serving:
     """A server of MCP 2026-07-28 whose tool needs other headers than when it was listed.
 
     Args:
         answers: How it answers the calls, one after another.
         calls: Receives each call's state.
-        lists: Whether it lists its tools once one was called.
+        listing: How it answers a listing once a tool was called; None lists the tools.
     """
 
     async def answer(request: Request) -> Response:
         asked = await request.json()
         if asked["method"] != "tools/call":
-            if calls and not lists:
-                return Response(status_code=503)
-            return JSONResponse(in_rounds(asked, 0))
+            return listing if calls and listing else JSONResponse(in_rounds(asked, 0))
         calls.append(asked["params"].get("requestState"))
         code = answers[len(calls) - 1]
         if code == ROUND:
@@ -914,24 +919,24 @@ def mismatching(answers: list[int], calls: list[JsonValue], *, lists: bool) -> S
 
 
 @pytest.mark.parametrize(
-    ("answers", "lists", "kind"),
+    ("answers", "listing", "kind"),
     [
-        pytest.param([MISMATCH, UNFIT], True, Never, id="the arguments do not fit any more"),
-        pytest.param([MISMATCH, UNKNOWN], True, Never, id="the tool is gone"),
-        pytest.param([MISMATCH, MISMATCH], True, Never, id="the new headers do not match either"),
-        pytest.param([MISMATCH], False, TryLater, id="no new listing"),
+        pytest.param([MISMATCH, UNFIT], None, Never, id="the arguments do not fit any more"),
+        pytest.param([MISMATCH, UNKNOWN], None, Never, id="the tool is gone"),
+        pytest.param([MISMATCH, MISMATCH], None, Never, id="the new headers do not match either"),
+        pytest.param([MISMATCH], Response(status_code=503), TryLater, id="no new listing"),
     ],
 )
 @pytest.mark.parametrize("trusted", [True, False])
 async def test_a_call_that_was_only_refused_has_not_begun(
-    shop: Shop, answers: list[int], lists: bool, kind: type[Verdict], trusted: bool
+    shop: Shop, answers: list[int], listing: Response | None, kind: type[Verdict], trusted: bool
 ) -> None:
     """
     MCP's SDK lists the tools again and repeats the call after an error for its headers. By that error, a server says
     that it has not performed the call.
     """
     calls: list[JsonValue] = []
-    with mismatching(answers, calls, lists=lists) as serving:
+    with mismatching(answers, calls, listing=listing) as serving:
         shop.tools = McpTools([McpServer(name="shop", url=serving.address, trusted=trusted)])
         try:
             with pytest.raises(kind, match=r"MCP server 'shop' refuses charge: not so") as refused:
@@ -944,21 +949,21 @@ async def test_a_call_that_was_only_refused_has_not_begun(
 
 
 @pytest.mark.parametrize(
-    ("answers", "lists"),
+    ("answers", "listing"),
     [
-        pytest.param([ROUND, MISMATCH, UNFIT], True, id="refused"),
-        pytest.param([ROUND, MISMATCH, MISMATCH], True, id="headers"),
-        pytest.param([ROUND, MISMATCH], False, id="no new listing"),
+        pytest.param([ROUND, MISMATCH, UNFIT], None, id="refused"),
+        pytest.param([ROUND, MISMATCH, MISMATCH], None, id="headers"),
+        pytest.param([ROUND, MISMATCH], Response(status_code=503), id="no new listing"),
     ],
 )
 async def test_wrong_headers_of_a_later_round_say_nothing_of_the_first(
-    shop: Shop, answers: list[int], lists: bool
+    shop: Shop, answers: list[int], listing: Response | None
 ) -> None:
     """
     The first round may have had the effect.
     """
     calls: list[JsonValue] = []
-    with mismatching(answers, calls, lists=lists) as serving:
+    with mismatching(answers, calls, listing=listing) as serving:
         shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
         try:
             with pytest.raises(Verdict, match="not so") as doubt:
@@ -968,6 +973,78 @@ async def test_wrong_headers_of_a_later_round_say_nothing_of_the_first(
 
     assert calls == [None, *["charged"] * (len(answers) - 1)]
     assert doubt.value.failure.type == "outcome_unknown"
+
+
+ROUNDS = pytest.mark.parametrize(
+    ("answers", "done"),
+    [
+        pytest.param([MISMATCH], False, id="only refused"),
+        pytest.param([ROUND, MISMATCH], True, id="a later round"),
+    ],
+)
+"""A call that is refused for its headers, and whether its first round may have had the effect."""
+
+
+@ROUNDS
+async def test_a_refused_call_has_not_begun_while_the_tools_are_listed(
+    shop: Shop, answers: list[int], done: bool
+) -> None:
+    """
+    A listing after an error for the headers may take longer than the call may. The call can be made again, unless an
+    earlier round of it may have had the effect.
+    """
+    calls: list[JsonValue] = []
+    with mismatching(answers, calls, listing=Silent()) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address, trusted=True, timeout_s=1)])
+        try:
+            with pytest.raises(Verdict, match=r"shop.charge did not answer within 1 s") as later:
+                await shop("shop.charge")
+        finally:
+            await shop.tools.close()
+
+    assert surely_not_done(later.value, []) is not done
+    assert (later.value.failure.type == "outcome_unknown") is done
+    assert len(calls) == len(answers)
+
+
+@ROUNDS
+async def test_a_refused_call_that_cannot_be_repeated_has_not_begun(shop: Shop, answers: list[int], done: bool) -> None:
+    """
+    A server that takes no connection any more has not received the repeated call, so it can be made again, unless an
+    earlier round of it may have had the effect.
+    """
+    calls: list[JsonValue] = []
+
+    async def answer(received: asyncio.StreamReader, sent: asyncio.StreamWriter) -> None:
+        head = (await received.readuntil(b"\r\n\r\n")).lower()
+        length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        asked = json.loads(await received.readexactly(length))
+        called = asked["method"] == "tools/call"
+        calls.extend([asked["params"].get("requestState")] if called else [])
+        said, status = in_rounds(asked, 1), b"200 OK"
+        if called and answers[len(calls) - 1] == MISMATCH:
+            said = {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": MISMATCH, "message": "not so"}}
+            status = b"400 Bad Request"
+        elif calls and not called:
+            listening.close()
+        body = json.dumps(said).encode()
+        headers = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close" % len(body)
+        sent.write(b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, headers, body))
+        sent.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+    host, port = listening.sockets[0].getsockname()
+    shop.tools = McpTools([McpServer(name="shop", url=f"http://{host}:{port}", trusted=True)])
+    try:
+        with pytest.raises(Verdict, match="MCP server 'shop' cannot be reached: ") as later:
+            await shop("shop.charge")
+    finally:
+        await shop.tools.close()
+        listening.close()
+
+    assert surely_not_done(later.value, []) is not done
+    assert (later.value.failure.type == "outcome_unknown") is done
+    assert len(calls) == len(answers)
 
 
 class Address(BaseModel):
