@@ -127,14 +127,13 @@ async def dev(
         options += ["--mcp", str(mcp)] if mcp else []
         async with AsyncExitStack() as running:
             known = {} if call.out.json else {AS_TEXT: "1"}
-            sock: socket.socket | None = None
+            sock = gateway = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
                 sock = running.enter_context(_listening(a2a_port))
                 known |= _callbacks(sock.getsockname()[1])
             at_work = {**known, GRACE: str(grace_s)}
             polling = Supervised("worker", options, call.out.alert, grace_s=grace_s, environment=at_work)
             worker = await running.enter_async_context(polling)
-            gateway: Supervised | None = None
             if sock is not None:
                 served = _gateway(server, sock, [*shared, *seen.get("serve", ())], known, call.out.alert)
                 gateway = await running.enter_async_context(served)
