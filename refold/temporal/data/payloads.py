@@ -95,6 +95,7 @@ NESTED_PARTS = 10
 
 _JSON = b"json/plain"
 _PART = "refold-part-"  # metadata key of a part separated from the JSON, by its hash, until the codec stores it
+_LEFT_OUT = "refold-left-out"  # metadata key of a payload without its parts, which nobody has kept
 _REFERENCE = re.compile(rb'\{"sha256":"[0-9a-f]{64}","size":\d+\}')  # `_reference`, as JSON
 _ANSWER = "refold-answer"  # metadata key of a query's answer, which no history records
 
@@ -270,10 +271,13 @@ class BoundedPayloadConverter(RefoldPayloadConverter):
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
         payloads = super().to_payloads(values)
         if _size(payloads) > LIMIT_BYTES:
-            for payload in payloads:
+            relieved = [payload for payload in payloads if parts_of(payload)]
+            for payload in relieved:
                 _leave_out_parts(payload)
             if _size(payloads) > LIMIT_BYTES:
                 raise _too_large(_size(payloads))
+            for payload in relieved:
+                payload.metadata[_LEFT_OUT] = b""  # not counted: a replay must find the same values too large
         return payloads
 
 
@@ -506,6 +510,14 @@ def parts_of(payload: Payload) -> dict[str, bytes]:
     if len(payload.metadata) == 1:
         return {}
     return {name[len(_PART) :]: raw for name, raw in payload.metadata.items() if name.startswith(_PART)}
+
+
+def lacks_storage(payload: Payload) -> bool:
+    """Whether a payload was sent without storage for its `Stored` parts: it carries them, or they were left out.
+
+    False for payloads whose parts earlier releases left out: these do not say so.
+    """
+    return _LEFT_OUT in payload.metadata or bool(parts_of(payload))
 
 
 def _leave_out_parts(payload: Payload) -> None:

@@ -22,7 +22,7 @@ from temporalio.service import RPCError
 
 from refold.engine import CodecError, StorageError
 from refold.temporal.client.errors import server_refused
-from refold.temporal.data.payloads import PartsCodec, parts_of, reference_in
+from refold.temporal.data.payloads import PartsCodec, lacks_storage, parts_of, reference_in
 from refold.temporal.data.storage import StorageUnusable, ValueMissing
 from refold.temporal.data.wire import RESULT_MEMO
 from refold.temporal.keeping.runs import history_of, payloads_in, plain
@@ -65,11 +65,11 @@ async def references_of(client: Client, task_id: str, runs: Iterable[str]) -> Re
         async for event in history_of(client, task_id, run_id):
             for payload in payloads_in(event):
                 claim = reference_in(payload)
-                named = await _parts_in(client, payload, found)
+                named, kept = await _parts_in(client, payload, found)
                 # Each run names the journals of all earlier ones.
                 parts = {key for key in named if key in found.own or await _is_of(codec, key, task_id, found)}
                 found.own |= parts
-                if _is_end(event) and not parts:
+                if _is_end(event) and kept and not parts:
                     found.missing |= named - found.unread.keys()  # what a run ends with names its journal
                 if claim is not None:
                     (found.holders if parts else found.shared).add(claim.claim_data["sha256"])
@@ -82,20 +82,22 @@ def _is_end(event: HistoryEvent) -> bool:
     return event.event_type in _ENDS or RESULT_MEMO in memo
 
 
-async def _parts_in(client: Client, payload: Payload, found: References) -> set[str]:
+async def _parts_in(client: Client, payload: Payload, found: References) -> tuple[set[str], bool]:
+    """What looks like a reference to a stored part, by key, and whether the payload's own parts were to be stored."""
     try:
         sent = await plain(payload, client.data_converter)
     except ValueMissing as error:
         found.missing.add(error.key)
-        return set()
+        return set(), False
     except (CodecError, StorageUnusable) as error:
         found.locked = str(error)
-        return set()
+        return set(), False
     except StorageError as error:
         claim = reference_in(payload)
         found.unread["a payload" if claim is None else claim.claim_data["sha256"]] = str(error)
-        return set()
-    return {key.decode() for key in _PART.findall(sent.data)} - parts_of(sent).keys()  # these travel in the payload
+        return set(), False
+    named = {key.decode() for key in _PART.findall(sent.data)} - parts_of(sent).keys()  # these travel in the payload
+    return named, not lacks_storage(sent)
 
 
 async def _is_of(codec: PartsCodec, key: str, task_id: str, found: References) -> bool:

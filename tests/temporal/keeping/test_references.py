@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+from pydantic import JsonValue
 from temporalio.api.common.v1 import Memo, Payloads
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import (
@@ -22,7 +24,7 @@ from temporalio.converter import DataConverter
 
 from refold.core.authoring.define import skill_of
 from refold.core.fold.apply import planned
-from refold.temporal.data.payloads import Stored, data_converter
+from refold.temporal.data.payloads import LIMIT_BYTES, Stored, data_converter
 from refold.temporal.data.storage import Folder, Off
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Segment
 from refold.temporal.encryption import Encryption
@@ -55,17 +57,26 @@ class Kept:
             yield event
 
 
-async def runs_of(converter: DataConverter, number: int) -> dict[str, list[HistoryEvent]]:
-    """The histories of a task that has gone on in this many runs; each is told of the journals of all before it."""
+async def runs_of(
+    converter: DataConverter, number: int, *, state: JsonValue = None, context: str = ""
+) -> dict[str, list[HistoryEvent]]:
+    """The histories of a task that has gone on in this many runs; each is told of the journals of all before it.
+
+    Args:
+        converter: It writes the values.
+        number: How many runs.
+        state: The author's own data, beside the journals.
+        context: What each journal holds.
+    """
     base = planned(skill_of(Hello), "t1", datetime(2026, 1, 1, tzinfo=UTC))
-    bases = [base.model_copy(update={"seq": n}) for n in range(number)]
+    bases = [base.model_copy(update={"seq": n, "context": context}) for n in range(number)]
     earlier = [
         EarlierRun(run_id=f"r{n}", last=n + 1, journal=Stored(value=Segment(base=base, entries=())))
         for n, base in enumerate(bases)
     ]
 
     async def told(runs: list[EarlierRun]) -> dict[str, Any]:
-        return {"input": Payloads(payloads=await converter.encode([runs]))}
+        return {"input": Payloads(payloads=await converter.encode([{"state": state, "earlier": runs}]))}
 
     return {
         f"r{n}": [
@@ -172,12 +183,23 @@ async def test_a_task_that_was_canceled_names_its_journal_too(tmp_path: Path) ->
     assert found.missing == {only_file(workers.path).name}
 
 
-async def test_a_journal_in_history_is_in_no_storage() -> None:
+@pytest.mark.parametrize(
+    ("state", "context"),
+    [
+        pytest.param(None, "", id="journals alone"),
+        pytest.param({"sha256": "a" * 64, "size": 3}, "", id="the author's data look like a reference"),
+        pytest.param(None, "x" * LIMIT_BYTES, id="too large for history"),
+    ],
+)
+@pytest.mark.parametrize("codec", [None, Encryption({"new": b"n" * 32})], ids=["plain", "encrypted"])
+async def test_a_journal_of_workers_without_storage_is_in_no_storage(
+    state: JsonValue, context: str, codec: Encryption | None
+) -> None:
     """
-    With `REFOLD_STORAGE=off` it goes with the history; a purge does not look for it.
+    With `REFOLD_STORAGE=off` it goes with the history, or was not kept; a purge does not look for it.
     """
-    converter = data_converter(Off())
-    runs = await runs_of(converter, 2)
+    converter = data_converter(Off(), codec)
+    runs = await runs_of(converter, 2, state=state, context=context)
 
     found = await references_of(cast("Client", Kept(converter, runs)), "t1", runs)
 
