@@ -183,6 +183,10 @@ class Skill(Protocol):
         """Whether a message that the skill has not asked for may be delivered to it now; see `on_interrupt`."""
         return False
 
+    def unfit_reply(self, state: JsonValue, gate: str, content: Content) -> str:
+        """Why the code that is to receive the answer to an open question cannot take this one; empty if it can."""
+        return ""
+
     def own_state(self, state: JsonValue) -> JsonValue:
         """The author's part of a saved state, as passed to `upgrade`; None before the first event."""
         return state

@@ -161,7 +161,7 @@ def _taken(draft: Draft) -> tuple[Snapshot, Entry]:
 
 def _take(draft: Draft) -> None:
     """Take the draft's event, or refuse it."""
-    draft.refused = refusal(draft.skill, draft.base, draft.event, draft.at)
+    draft.refused = refusal(draft.skill, draft.base, draft.event, draft.at, draft.patched)
     if draft.refused:
         draft.changes["refused"] = draft.base.refused + 1
     elif not draft.base.ended:

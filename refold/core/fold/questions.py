@@ -5,10 +5,11 @@ The functions that return events leave the delivery of these events to the skill
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pydantic import JsonValue
 
+from refold.core.authoring.skill import Skill
 from refold.core.chat import text_hash
 from refold.core.codec import misfit
 from refold.core.commands import AskUser, CallLlm, Sleep
@@ -25,6 +26,9 @@ from refold.core.waits import Wait
 
 TIMEOUT = "timeout"
 """The `type` of the failure with which a question times out."""
+
+FITS_STEP = "refold.fits_step"
+"""The patch with which a reply is refused that the step which receives it cannot take, instead of failing the task."""
 
 CALL_AGAIN = "refold.call_again"
 """The patch with which an address takes another call if one that came before its question does not fit."""
@@ -148,7 +152,7 @@ def _answer_early(draft: Draft) -> Sequence[Event] | None:
         if not (meant := _meant(draft, asked, message)):
             continue
         draft.early = tuple(one for one in draft.early if one is not message)
-        problems = [unfit_reply(wait.ask, message.content) for wait in meant if isinstance(wait.ask, AskUser)]
+        problems = [unfit_reply(draft.skill, draft.state, wait, message.content, draft.patched) for wait in meant]
         if "" in problems:
             return _answer(draft, meant[problems.index("")], message)
         draft.notes.append(f"a message that had come before is left out: {problems[0]}")
@@ -197,10 +201,14 @@ def answers(message: UserMessage, wait: Wait) -> bool:
     return message.gate in (None, wait.gate) and message.slot in (None, wait.slot, wait.gate)
 
 
-def unfit_reply(ask: AskUser, content: Content) -> str:
-    """Why a reply does not fit its question; empty if it does."""
-    if ask.expect is None:
+def unfit_reply(skill: Skill, state: JsonValue, wait: Wait, content: Content, patched: Callable[[str], bool]) -> str:
+    """Why a reply does not fit its question, or the step that receives it; empty if it does."""
+    ask = wait.ask
+    if not isinstance(ask, AskUser):
         return ""
+    if ask.expect is None:
+        why = skill.unfit_reply(state, wait.gate, content)
+        return why if why and patched(FITS_STEP) else ""
     found = misfit(ask.expect, reply_value(content))
     if not found:
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from pydantic import JsonValue
@@ -38,12 +39,23 @@ from refold.core.values import REFUSAL_CHARS, shortened, unreadable
 _Outcome = (*RESULT_TYPES, CommandFailed)
 
 
-def refusal(skill: Skill, snapshot: Snapshot, event: Event, at: datetime) -> str:
-    """Why the task cannot take this event at this time; empty if it can. Changes nothing."""
-    return shortened(_refusal(skill, snapshot, event, at), REFUSAL_CHARS)
+def refusal(
+    skill: Skill, snapshot: Snapshot, event: Event, at: datetime, patched: Callable[[str], bool] = lambda _: True
+) -> str:
+    """Why the task cannot take this event at this time; empty if it can. Changes nothing.
+
+    Args:
+        skill: The task's skill.
+        snapshot: The task.
+        event: The event.
+        at: When it comes.
+        patched: Answers a patch of refold's own, asked only where it matters: False for an event that an earlier
+            release took.
+    """
+    return shortened(_refusal(skill, snapshot, event, at, patched), REFUSAL_CHARS)
 
 
-def _refusal(skill: Skill, snapshot: Snapshot, event: Event, at: datetime) -> str:
+def _refusal(skill: Skill, snapshot: Snapshot, event: Event, at: datetime, patched: Callable[[str], bool]) -> str:
     if isinstance(event, Unreadable):
         return f"{event.sent_as}: {event.why}"
     brings_result = isinstance(event, RESULT_TYPES)
@@ -55,7 +67,7 @@ def _refusal(skill: Skill, snapshot: Snapshot, event: Event, at: datetime) -> st
         return _outcome(snapshot, event)
     match event:
         case UserMessage():
-            return _message(skill, snapshot, event, at)
+            return _message(skill, snapshot, event, at, patched)
         case CancelRequested():
             return ""
         case BackoffOver(invocation_id=id, retry=retry):
@@ -146,7 +158,9 @@ def _unfit_outcome(command: Command, outcome: JsonValue) -> str:
     return f"the outcome of {command.id!r} must fit {type_name(command.expect)}: {found}" if found else ""
 
 
-def _message(skill: Skill, snapshot: Snapshot, message: UserMessage, at: datetime) -> str:
+def _message(
+    skill: Skill, snapshot: Snapshot, message: UserMessage, at: datetime, patched: Callable[[str], bool]
+) -> str:
     taken = snapshot.seen.get(message.delivery_id) if message.delivery_id is not None else None
     if taken is not None:
         return f"delivery {message.delivery_id!r} was taken before, as entry {taken}"
@@ -184,8 +198,7 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage, at: datetim
     if len(meant) > 1:
         gates = ", ".join(wait.gate for wait in meant)
         return f"several questions are named {message.slot!r}; say which one this answers by its gate: {gates}"
-    ask = meant[0].ask
-    return unfit_reply(ask, message.content) if isinstance(ask, AskUser) else ""
+    return unfit_reply(skill, snapshot.state, meant[0], message.content, patched)
 
 
 def _outcome(snapshot: Snapshot, event: Event) -> str:

@@ -8,8 +8,10 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from refold.core.commands import AskApproval, AskUser
+from refold.core.content import Content
 from refold.core.errors import SkillError
 from refold.core.events import UserMessage
+from refold.core.fold.questions import reply_value
 from refold.core.gates import DecisionMade
 from refold.core.schema import problems
 from refold.core.steps.params import MISSING, Json, Param, Source
@@ -44,6 +46,19 @@ def answered_by(step: StepSpec, slot: str) -> list[str]:
     """The parameters that only an answer to the question `slot` fills."""
     filled = [name for name, param in step.params.items() if param.needed and param.source.from_message]
     return [*filled, slot] if takes_reply(step, slot) else filled
+
+
+def unfit_reply(step: StepSpec, slot: str, carried: Mapping[str, JsonValue], content: Content) -> str:
+    """Why a parameter of the step cannot take what the reply to `slot` has for it; empty if all can."""
+    for name, param in step.params.items():
+        replied = name == slot and takes_reply(step, slot)
+        if name in carried or not (replied or param.source is Source.INPUT):
+            continue
+        try:
+            param.codec.fresh(reply_value(content) if replied else content.data)
+        except ValidationError as error:
+            return f"the reply to {slot!r} must fit {param.type_name}: {problems(error)}"
+    return ""
 
 
 def check_timeout(target: StepSpec, ask: AskUser | AskApproval) -> None:

@@ -10,9 +10,11 @@ from pydantic import JsonValue
 from refold.core.authoring.context import Moment
 from refold.core.authoring.skill import Live, Options, Skill
 from refold.core.authoring.transition import NOTHING, Transition
+from refold.core.content import Content
 from refold.core.errors import SkillError, brief
 from refold.core.events import CommandFailed, Event, UserMessage
 from refold.core.gates import DecisionMade
+from refold.core.steps.arguments import unfit_reply
 from refold.core.steps.hooks import Hooks
 from refold.core.steps.position import Position
 from refold.core.steps.run import Drive
@@ -63,6 +65,13 @@ class StepMachine(Skill):
         if state is None or (position := Position(state)).last is None:
             return False
         return position.step in self.steps and self.steps[position.step].on_interrupt is not None
+
+    def unfit_reply(self, state: JsonValue, gate: str, content: Content) -> str:
+        """See `Skill.unfit_reply`."""
+        if not isinstance(state, dict) or state.get("gate") != gate or state.get("resume") not in self.steps:
+            return ""
+        position = Position(state)
+        return unfit_reply(self.steps[str(position.resume)], position.slot, position.args, content)
 
     def own_state(self, state: JsonValue) -> JsonValue:
         """`{"step": …, "args": …}`: the task's step, or the one that receives the awaited answer, and its arguments."""
