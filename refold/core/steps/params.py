@@ -155,8 +155,11 @@ def type_name(annotation: Any) -> str:
 
 
 def _source(annotation: Any, input: Any, state: Any) -> Source:
-    while get_origin(annotation) is Annotated and annotation is not input:
+    # Equal, not the same: each time that `list[Item]` is written it is another object.
+    while get_origin(annotation) is Annotated and annotation != input:
         annotation = get_args(annotation)[0]
+    if input is not None and annotation == input:
+        return Source.INPUT
     options = [one for one in get_args(annotation) if one is not type(None)]
     if type(None) in get_args(annotation) and len(options) == 1:
         annotation = options[0]
@@ -172,14 +175,14 @@ def _source(annotation: Any, input: Any, state: Any) -> Source:
         return Source.DECISION
     if annotation is UserMessage:
         return Source.EVENT
-    if input is not None and annotation is input:
+    if input is not None and annotation == input:
         return Source.INPUT
     return Source.PAYLOAD
 
 
 def _is_state(annotation: Any, state: Any) -> bool:
     """Whether the annotation is the state's class or a base class of it, which a step may name instead."""
-    return isinstance(annotation, type) and annotation not in BaseModel.__mro__ and issubclass(state, annotation)
+    return annotation in state.__mro__ and annotation not in BaseModel.__mro__
 
 
 def start_default(param: Param) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+from typing_extensions import TypedDict
 
 from refold import (
     ALL,
@@ -586,6 +587,31 @@ class Grows(BaseModel):
     @classmethod
     def _numbered(cls, notes: list[str]) -> list[str]:
         return [f"{number} {note}" for number, note in enumerate(notes)]
+
+
+class Address(TypedDict):
+    town: str
+
+
+def test_a_step_may_take_a_typed_dict() -> None:
+    """
+    Which is no class that a state can be an instance of.
+    """
+
+    def begin(ctx: Ctx) -> Transition:
+        return ctx.await_input("address", "Where?")
+
+    def end(ctx: Ctx, address: Address) -> Transition:
+        return ctx.complete(address["town"])
+
+    skill = table(
+        "moves_house",
+        Step("begin", begin).start(),
+        Step("end", end).resume_from("begin"),
+        contract=Contract(state=Grows, begins=lambda content, ctx: Grows()),
+    )
+
+    assert play(skill, "go", user({"town": "Bonn"})).said[-1] == "Bonn"
 
 
 def test_what_the_validators_of_a_state_do_is_no_change_in_place() -> None:

@@ -1,7 +1,7 @@
 """Steps: what they are entered with, how they ask, and where they go."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
@@ -15,6 +15,7 @@ from refold import (
     UserMessage,
     flow_skill,
     step,
+    table,
 )
 from tests.core.byhand import ByHand
 from tests.core.small import BOTH, Order, Verdict, one_step, reason_of
@@ -94,6 +95,30 @@ def test_a_step_starts_from_the_skills_input() -> None:
     task.feed(UserMessage(content=Content.from_data({"item": "tea", "amount": 2})))
 
     assert task.said == ["2 tea"]
+
+
+@pytest.mark.parametrize(
+    ("input", "annotation", "data", "came"),
+    [
+        (list[int], list[int], [1, 2], "[1, 2]"),
+        (dict[str, int], dict[str, int], {"a": 1}, "{'a': 1}"),
+        (Order | None, Order | None, {"item": "tea"}, "Order(item='tea', amount=1)"),
+        (Annotated[list[int], "of them"], Annotated[list[int], "of them"], [1], "[1]"),
+    ],
+)
+def test_an_input_may_be_any_type(input: Any, annotation: Any, data: Any, came: str) -> None:
+    """
+    Of a type that is written twice, Python makes two objects, which are equal.
+    """
+
+    async def begin(ctx: Ctx, given: Any) -> Transition:
+        return ctx.complete(repr(given))
+
+    begin.__annotations__["given"] = annotation
+    task = ByHand(table("takes", Step("begin", begin).start(), input=input))
+    task.feed(UserMessage(content=Content.from_data(data)))
+
+    assert task.said == [came]
 
 
 def test_files_keep_their_bytes_on_the_way_into_a_step() -> None:
