@@ -31,7 +31,7 @@ from refold.engine import (
 )
 from refold.engine.refusals import checked
 from refold.record import TaskRecord
-from refold.web.page.forms import changes, fields_for, fields_of_value, filled
+from refold.web.page.forms import changes, fields_for, fields_of_value, filled, touched
 from refold.web.page.frame import Call, Handler, Refused, again_later, task_path, written
 from refold.web.page.items import Item, decisions_in, grouped, items_of
 from refold.words.text import snippet
@@ -80,7 +80,7 @@ async def _once_more(call: Call, error: InputRejected | PayloadTooLarge, status:
         task_id=task_id,
         message=str(error),
         groups=grouped(items),
-        typed=call.form,
+        typed=touched(call.form),
         written=written(call.fields),
         in_task=call.form.get("back") == "task",
     )

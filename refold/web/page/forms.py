@@ -17,6 +17,7 @@ from pydantic import JsonValue, PydanticUserError
 
 from refold.callbacks.address import without_addresses
 from refold.core.errors import InputRejected
+from refold.core.gates import digest_of
 from refold.core.schema import Schema, adapter, resolve
 from refold.words.as_json import json_value
 
@@ -58,6 +59,11 @@ class Field:
     def label(self) -> str:
         """Its name for people, as the schema has it."""
         return " / ".join(self.path) or "value"
+
+    @property
+    def mark(self) -> str:
+        """A digest of what the field holds at first. The form sends it back, which tells whether it was touched."""
+        return digest_of(_from_browser(self))
 
 
 def schema_json(expected: Any) -> Mapping[str, Any]:
@@ -259,6 +265,11 @@ def _json(text: str) -> JsonValue:
         return json_value(text)
     except ValueError:
         raise ValueError('JSON is expected, such as {"id": 7}, ["a", "b"] or "text"') from None
+
+
+def touched(form: Mapping[str, str]) -> dict[str, str]:
+    """What a form has sent, without the fields that nobody touched: what those show may have changed since."""
+    return {name: text for name, text in form.items() if form.get(f"was {name}") != digest_of(text)}
 
 
 def changes(fields: Sequence[Field], form: Mapping[str, str], show: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

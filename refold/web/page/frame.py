@@ -57,7 +57,8 @@ FORM_S = 30.0
 BODY_BYTES = 2 * 1024 * 1024
 """The largest form that is read."""
 
-MOST_FIELDS = 2_000
+MOST_FIELDS = 4_000
+"""Of a form. What people type into brings a second one, its mark."""
 AS = "as"
 """The field of a form that names the person for whom its page was made: nothing is done in the name of another."""
 

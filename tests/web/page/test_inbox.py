@@ -292,6 +292,47 @@ async def test_what_is_not_taken_is_shown_again_as_it_was_typed(engine: FakeEngi
     assert "<textarea" not in late
 
 
+@flow_skill(id="pair")
+class Pair:
+    """A payment that two people grant, and may change."""
+
+    @step(start=True)
+    async def pay(self, ctx: Ctx, content: Content) -> Transition:
+        policy, show = GatePolicy(needed=2, allow_unsigned=True), {"amount": 100, "note": "x"}
+        await ctx.approve("pay", "Pay?", show=show, policy=policy, editable=("amount", "note"))
+        return ctx.complete("paid")
+
+
+def form_to_change(page: str) -> dict[str, str]:
+    """What a browser sends of the one form that changes what is granted, if nobody touches it."""
+    form = page.partition("<details")[2].partition("</form>")[0]
+    inputs = re.findall(r'<input [^>]*name="([^"]*)"[^>]* value="([^"]*)"', form)
+    return {html.unescape(name): html.unescape(value) for name, value in inputs} | {"decision": "change"}
+
+
+async def test_a_form_shown_again_holds_what_somebody_else_changed(
+    engine: FakeEngine, ada: Browser, open_page: Open
+) -> None:
+    """
+    Bob changes the amount while ada changes the note: her form, shown again, has his amount and her note, and when she
+    sends it once more, his amount stays.
+    """
+    engine.skills["pair"] = FakeEngine([Pair]).skills["pair"]
+    await engine.start("pair", Content.from_text("go"), task_id="p1")
+    bob, amount, note = await open_page(loopback="bob"), 'f:["amount"]', 'f:["note"]'
+    form = form_to_change((await ada.get("/")).text)
+    assert (form[amount], form[note]) == ("100", "x")
+
+    assert (await bob.send("/decide", **{**form, "as": "bob", amount: "50"})).status_code == 303
+    stale = await ada.send("/decide", **{**form, note: "y"})
+
+    assert stale.status_code == 409
+    shown = form_to_change(stale.text)
+    assert (shown[amount], shown[note]) == ("50", "y")
+    assert (await ada.send("/decide", **shown)).status_code == 303
+    assert [one.changes for one in await decisions(engine, "p1")] == [{"amount": 50}, {"note": "y"}]
+
+
 @pytest.mark.parametrize(
     ("fault", "status", "kept"),
     [
