@@ -4,7 +4,7 @@ task. The page adds who sends it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -74,16 +74,32 @@ async def _once_more(call: Call, error: InputRejected | PayloadTooLarge, status:
         view = await call.engine.look(record.task_id) if "command" in call.form else None
         sent = {*call.fields.get("gate", ()), *call.fields.get("command", ())}
         task_id, items = record.task_id, [item for item in items_of(record, call.person, view) if item.id in sent]
+    groups, typed = grouped(items), touched(call.form)
+    shown = _fields_of(groups, typed)
     return call.page(
         "again.html",
         status=status,
         task_id=task_id,
         message=str(error),
-        groups=grouped(items),
-        typed=touched(call.form),
-        written=written(call.fields),
+        groups=groups,
+        typed=typed,
+        written=written({name: call.fields[name] for name in typed if name not in shown}),
         in_task=call.form.get("back") == "task",
     )
+
+
+def _fields_of(groups: Sequence[Sequence[Item]], typed: Mapping[str, str]) -> set[str]:
+    """The names of the fields whose text the forms of these items show."""
+    shown = set[str]()
+    for group in groups:
+        for item in group:
+            if item.why_not:
+                continue
+            own = f"comment {item.id}"
+            shown |= {own, "text", "outcome", *(one.name for one in item.fields)}
+            if len(group) > 1 or not typed.get(own):
+                shown.add("comment")  # the form for one gate has one comment: its own, or else that on all
+    return shown
 
 
 async def decide(call: Call) -> Response:

@@ -333,6 +333,24 @@ async def test_a_form_shown_again_holds_what_somebody_else_changed(
     assert [one.changes for one in await decisions(engine, "p1")] == [{"amount": 50}, {"note": "y"}]
 
 
+async def test_no_comment_is_lost_when_somebody_else_closed_one_of_two_gates(engine: FakeEngine, ada: Browser) -> None:
+    """
+    The gate that is still open shows its own comment in its form; the comments that no form holds are there to copy.
+    """
+    await engine.start("two", Content.from_text("go"), task_id="t1")
+    first, second = (await engine.record("t1")).waits
+    form = each("t1", [(first, "approve", "for <first>"), (second, "deny", "for <second>")])
+    await engine.decide("t1", first.gate, approved=True, approver="bob")
+
+    page = (await ada.send("/decide-all", **form, comment="for <both>")).text
+
+    assert "bob has approved “first” already" in page
+    assert page.count("for &lt;second&gt;</textarea>") == 1
+    for comment in ("first", "both"):
+        assert f">for &lt;{comment}&gt;</p>" in page
+    assert ">for &lt;second&gt;</p>" not in page
+
+
 @pytest.mark.parametrize(
     ("fault", "status", "kept"),
     [
