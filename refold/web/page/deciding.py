@@ -189,7 +189,7 @@ async def answer(call: Call) -> Response:
     else:
         value = filled(fields_for(ask.expect), call.form)
         if value is None:
-            raise InputRejected("null is no answer; nothing was sent")
+            raise InputRejected("null, or nothing at all, is no answer; nothing was sent")
         content = checked(Content.from_data, data=value)
     # The same answer of the same person is taken once: a second click changes nothing.
     once = digest_of(wait.gate, call.person.name, content.model_dump(mode="json"))

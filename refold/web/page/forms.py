@@ -194,7 +194,8 @@ def _written(value: JsonValue, kind: Kind) -> str:
 
 
 def filled(fields: Sequence[Field], form: Mapping[str, str]) -> JsonValue:
-    """What a person typed, as JSON: an object of what is not left out, or the one value of a form for a whole.
+    """What a person typed, as JSON: an object of what is not left out, or the one value of a form for a whole, None
+    if it is left empty and may be.
 
     Raises:
         InputRejected: A field cannot be read; the message names each, and what it takes.
@@ -204,6 +205,8 @@ def filled(fields: Sequence[Field], form: Mapping[str, str]) -> JsonValue:
     for field in fields:
         text = form.get(field.name, "")
         if not text.strip() and not field.required:
+            if not field.path:
+                return None
             continue
         try:
             value = _read(field, text)

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from pydantic import JsonValue
+from pydantic import JsonValue, RootModel
 
 from refold import Content, Ctx, GatePolicy, Status, Transition, flow_skill, step
 from refold.core.commands import AskApproval
@@ -597,6 +597,36 @@ async def test_questions_are_answered_by_text_and_by_a_form(engine: FakeEngine, 
     assert "nights: a whole number is expected" in wrong.text
     assert (await ada.send("/answer", **form, **{'f:["nights"]': "2"})).status_code == 303
     assert (await engine.look("a1")).messages[-1].text == "Grace\nHopper goes to Rome for 2 nights"
+
+
+class Counted(RootModel[dict[str, int] | None]):
+    """How many of each, or nothing."""
+
+
+@flow_skill(id="stock")
+class Stock:
+    """Asks for numbers, or nothing."""
+
+    @step(start=True)
+    async def count(self, ctx: Ctx, content: Content) -> Transition:
+        found = await ctx.ask("stock", "How many of each?", expect=Counted)
+        return ctx.complete(str(found))
+
+
+async def test_an_empty_form_is_no_answer(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Where null is allowed the field may be left empty, but nothing is made of that: neither null nor an empty object.
+    """
+    engine.skills["stock"] = FakeEngine([Stock]).skills["stock"]
+    await engine.start("stock", Content.from_text("go"), task_id="s1")
+    form = {"task": "s1", "gate": (await gate_of(engine, "s1")).gate}
+
+    empty = await ada.send("/answer", **form, **{"f:[]": " "})
+
+    assert empty.status_code == 409
+    assert "no answer" in empty.text
+    assert (await engine.look("s1")).status is Status.INPUT_REQUIRED
+    assert (await ada.send("/answer", **form, **{"f:[]": "{}"})).status_code == 303
 
 
 async def blocked(engine: FakeEngine) -> str:
