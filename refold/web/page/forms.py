@@ -294,8 +294,10 @@ def changes(fields: Sequence[Field], form: Mapping[str, str], show: Mapping[str,
 
 
 def _from_browser(field: Field) -> str:
-    """What a browser sends of a field that nobody has touched: its lines end in other characters, or are one."""
-    text = field.value.replace("\r\n", "\n").replace("\r", "\n")
+    """What a browser sends of a field that nobody has touched: its lines end in other characters, or are one; and HTML
+    has no null character.
+    """
+    text = field.value.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
     return text if field.kind in ("lines", "json") else text.replace("\n", "")
 
 

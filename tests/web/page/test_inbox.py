@@ -182,6 +182,19 @@ def test_a_text_that_nobody_touched_is_not_changed() -> None:
     assert changes((body,), {body.name: "Dear A,\nbye"}, show) == {"body": "Dear A,\nbye"}
 
 
+@pytest.mark.parametrize("text", ["x\0y", "x\0y\nz"])
+def test_a_text_with_a_null_character_that_nobody_touched_is_not_changed(text: str) -> None:
+    """
+    HTML has no such character: a browser shows U+FFFD in its place, and sends it back.
+    """
+    show: dict[str, JsonValue] = {"body": text, "subject": "Hi"}
+    body, subject = fields_of_value(show, tuple(show))
+
+    assert changes((body, subject), {body.name: text.replace("\0", "\ufffd"), subject.name: "Bye"}, show) == {
+        "subject": "Bye"
+    }
+
+
 @pytest.mark.parametrize(("typed", "result"), [('"by hand"', "by hand"), ("null", None), (" ", ...)])
 async def test_the_result_of_an_agents_call_may_be_given(typed: str, result: object) -> None:
     """
