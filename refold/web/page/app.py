@@ -160,11 +160,13 @@ def _routes(site: Site) -> list[BaseRoute]:
 async def _static(request: Request) -> Response:
     name = str(request.path_params["file"])
     try:
-        version(name)
+        current = version(name)
     except KeyError:
         raise HTTPException(404) from None
     file = HERE / "static" / name
-    kept = {"Cache-Control": "public, max-age=31536000, immutable"} if request.query_params.get("v") else {}
+    # While a new release is rolled out, a page of one release may ask a server of the other for a file.
+    right = request.query_params.get("v") == current
+    kept = {"Cache-Control": "public, max-age=31536000, immutable"} if right else {}
     return FileResponse(file, media_type=KINDS.get(file.suffix, "text/plain"), headers=kept)
 
 

@@ -23,7 +23,7 @@ from refold.engine import CodecError, EngineError, NotConnected, NoWorker, Stora
 from refold.testing import FakeEngine
 from refold.web.page import Access, Pages, page_app
 from refold.web.page.templates import HERE
-from tests.web.page.conftest import SAME, Browser
+from tests.web.page.conftest import SAME, Browser, Open
 from tests.web.page.skills import SKILLS
 from tests.web.page.test_inbox import approval, order
 
@@ -329,3 +329,18 @@ def test_what_comes_from_others_brings_its_licence() -> None:
     assert theirs
     for file in theirs:
         assert (static / file.name.replace(".min.js", ".LICENSE.txt")).exists()
+
+
+async def test_a_file_is_kept_only_under_the_address_of_its_version(open_page: Open) -> None:
+    """
+    While a new release is rolled out, its page may ask an old server for a script: what that server has is not kept as
+    the new version.
+    """
+    browser = await open_page(loopback="ada")
+    address = re.findall(r'src="([^"]*/static/page.js[^"]*)"', (await browser.get("/")).text)[0]
+
+    right, wrong = await browser.get(address), await browser.get("/static/page.js?v=0123456789ab")
+
+    assert right.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert wrong.status_code == 200
+    assert wrong.headers["cache-control"] == "no-store"
