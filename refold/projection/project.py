@@ -18,7 +18,6 @@ import asyncio
 import inspect
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -126,7 +125,6 @@ class Projector:
         """
         self._source, self._projection, self._hooks, self._clock = source, projection, tuple(hooks), clock
         self._known: dict[str, Listed] = {}  # as each was listed when it was read
-        self._followed: set[str] = set()  # open tasks of which the newest look has read the journal
         self._looks: dict[str, _Look] = {}
         self._moved_at: datetime | None = None  # the newest change in the index
         self._all_at = 0.0
@@ -183,7 +181,6 @@ class Projector:
             self._all_at = now
             self._known = {id: one for id, one in self._known.items() if id in here}
             self._looks = {id: look for id, look in self._looks.items() if id in here}
-            self._followed &= here
 
     async def _read(self, tasks: Sequence[Listed], now: float, done: Round) -> None:
         for start in range(0, len(tasks), AT_ONCE):
@@ -192,10 +189,6 @@ class Projector:
                 some, await asyncio.gather(*(self._catch_up(one, done) for one in some)), strict=True
             ):
                 self._known[one.task_id] = one
-                if found in (Found.NEW, Found.NOTHING) and not one.over:
-                    self._followed.add(one.task_id)
-                else:
-                    self._followed.discard(one.task_id)
                 look = self._looks.pop(one.task_id, None)
                 if found is Found.GONE or (one.over and found is not Found.UNREAD):
                     continue
@@ -208,11 +201,8 @@ class Projector:
         row = await asyncio.to_thread(self._projection.row, task.task_id)
         found = Found.NOTHING
         try:
-            # An id may have been used again since the row was written, unless its open task was followed.
-            if row.seq and task.task_id not in self._followed and await self._is_another(task, row):
-                await asyncio.to_thread(self._projection.forget, task.task_id)
-                row = TaskRow(task_id=task.task_id, skill=task.skill)
-            async for page in _pages(self._source.journal(task.task_id, after=row.seq)):
+            row, entries = await self._unprojected(task, row)
+            async for page in _pages(entries):
                 row = await asyncio.to_thread(self._projection.take, task.task_id, task.skill, page, after=row.seq)
                 found = Found.NEW
         except TaskNotFound:
@@ -224,14 +214,24 @@ class Projector:
             done.tasks += found is Found.NEW
         return found
 
-    async def _is_another(self, task: Listed, row: TaskRow) -> bool:
-        """Whether the row is that of an earlier task with the same id: its newest entry is none of this journal."""
+    async def _unprojected(self, task: Listed, row: TaskRow) -> tuple[TaskRow, AsyncGenerator[Entry]]:
+        """A task's row, and the entries after it.
+
+        Where the row is of another history under the same id, as of an earlier task, or from before a reset, the row is
+        deleted and an empty one returned. Its newest entry tells: another history has it not, or of another time.
+        """
+        if not row.seq:
+            return row, self._source.journal(task.task_id)
+        entries = self._source.journal(task.task_id, after=row.seq - 1)
         try:
-            async with aclosing(self._source.journal(task.task_id, after=row.seq - 1)) as entries:
-                same = await anext(entries, None)
-        except RunGone:  # that entry comes back no more, so nothing tells the tasks apart
-            return False
-        return same is None or same.at != row.updated_at
+            newest = await anext(entries, None)
+        except RunGone:  # that entry comes back no more, so nothing tells the histories apart
+            return row, self._source.journal(task.task_id, after=row.seq)
+        if newest is not None and newest.at == row.updated_at:
+            return row, entries
+        await entries.aclose()
+        await asyncio.to_thread(self._projection.forget, task.task_id)
+        return TaskRow(task_id=task.task_id, skill=task.skill), self._source.journal(task.task_id)
 
     async def _tell(self, done: Round) -> None:
         after = ""
