@@ -54,7 +54,7 @@ async def start(
     *,
     origin: Origin | None = None,
     batch: bool = False,
-    listed: bool = True,
+    check_within: timedelta | None = None,
 ) -> TaskView:
     """Start a task, and see how it begins. Many starts at once wait for each other.
 
@@ -66,7 +66,8 @@ async def start(
         summary: What the Temporal UI says of it.
         origin: What it goes on from.
         batch: The work of other tasks goes before its own.
-        listed: Lists and counts of tasks have it.
+        check_within: It only asks whether a worker takes it: no list or count has it, and the server ends it after this
+            time. None for a task that is to do something.
 
     Raises:
         TaskExists: There is one with this id.
@@ -80,7 +81,7 @@ async def start(
     )
     async with starts:
         priority = priority_of(argument.owner, batch=batch if origin is None else origin.batch)
-        await _started(connection, skill, argument, task_id, summary, origin, priority, listed)
+        await _started(connection, skill, argument, task_id, summary, origin, priority, check_within)
     async with looks:
         try:
             if argument.start_delay_s is not None:
@@ -102,7 +103,7 @@ async def _started(
     summary: str,
     origin: Origin | None,
     priority: Priority,
-    listed: bool,
+    check_within: timedelta | None,
     reuse: WorkflowIDReusePolicy = _ONCE,
 ) -> None:
     from_task = None if origin is None else origin.task_id
@@ -113,8 +114,9 @@ async def _started(
             id=task_id,
             task_queue=connection.task_queue,
             id_reuse_policy=reuse,
+            execution_timeout=check_within,
             search_attributes=search.at_start(
-                skill if listed else search.UNLISTED,
+                skill if check_within is None else search.UNLISTED,
                 datetime.now(UTC),
                 task_id=task_id,
                 owner=argument.owner,
@@ -131,7 +133,7 @@ async def _started(
     except WorkflowAlreadyStartedError:
         if reuse is _ONCE and await views.never_began(connection, task_id):
             reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
-            return await _started(connection, skill, argument, task_id, summary, origin, priority, listed, reuse)
+            return await _started(connection, skill, argument, task_id, summary, origin, priority, check_within, reuse)
         raise TaskExists(task_id) from None
     except PydanticSerializationError as error:
         raise unwritable(error) from None

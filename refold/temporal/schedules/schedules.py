@@ -70,6 +70,9 @@ NEVER = timedelta(hours=1)
 FREED_AFTER = timedelta(seconds=20)
 """An id is free again after this time if whoever occupied it has died."""
 
+CHECKED_WITHIN = timedelta(minutes=5)
+"""How long the task that asks a worker stays open if the process that began it was killed; no answer takes as long."""
+
 FREE_WITHIN_S = 30
 """How far from now, in seconds, `run_now` looks for a second that no other task of the schedule has in its id."""
 
@@ -375,7 +378,7 @@ class Schedules:
         trial = f"{id}.check-{uuid4().hex[:8]}"
         try:
             view = await starting.start(
-                self._connection, skill, held, trial, f"is checked for schedule {id}", listed=False
+                self._connection, skill, held, trial, f"is checked for schedule {id}", check_within=CHECKED_WITHIN
             )
         except BaseException:  # refused, or interrupted: then the task would stay open, and held, for ever
             with contextlib.suppress(EngineError):

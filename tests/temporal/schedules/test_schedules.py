@@ -12,8 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import Priority
+from temporalio.exceptions import TimeoutError
 
 from refold import Content, InputRejected, Status
 from refold.engine import EngineError, Listed, TaskFilter, UnknownSkill
@@ -341,6 +342,26 @@ async def test_an_interrupted_check_leaves_no_open_task(engine: TemporalEngine) 
     async with asyncio.timeout(20):
         while [one async for one in engine.client.list_workflows(running)]:
             await a_moment()
+
+
+@pytest.mark.server
+async def test_a_killed_check_ends_by_itself(engine: TemporalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Temporal ends it, so that a process that was killed while a worker was asked leaves no task open for ever.
+    """
+    monkeypatch.setattr(code, "CHECKED_WITHIN", timedelta(seconds=1))
+    id = new_id()
+    nobody = TemporalEngine(engine.client, f"{id}.nobody")
+    creating = asyncio.create_task(nobody.schedules.create(id, "hello", text("I am Ada"), SELDOM))
+    checks = f"WorkflowId STARTS_WITH '{id}.check-'"
+    while not (found := [one async for one in engine.client.list_workflows(checks)]):
+        await a_moment()
+
+    with pytest.raises(WorkflowFailureError) as ended:
+        await engine.client.get_workflow_handle(found[0].id).result()
+    await creating
+
+    assert isinstance(ended.value.cause, TimeoutError)
 
 
 @pytest.mark.server
