@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Iterator
@@ -261,6 +262,18 @@ def of_task(task_id: str, what: str) -> Iterator[None]:
         if error.status is RPCStatusCode.NOT_FOUND:
             raise TaskNotFound(task_id) from None
         raise server_refused(error, f"{what} task {task_id!r}") from None
+
+
+@contextlib.contextmanager
+def cancelable() -> Iterator[None]:
+    """For an update: raise `CancelledError` where the caller is canceled, in place of the SDK's error, which is that of
+    an update that nobody takes in time."""
+    try:
+        yield
+    except RPCTimeoutOrCancelledError as error:
+        if isinstance(error.__cause__, asyncio.CancelledError):
+            raise error.__cause__ from None
+        raise
 
 
 async def why_stuck(client: Client, description: WorkflowExecutionDescription) -> str | None:

@@ -31,7 +31,14 @@ from refold.engine.decisions import decision_of, gate_of, holder_of
 from refold.engine.refusals import is_over, nothing_to_cancel
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
-from refold.temporal.client.errors import in_failed_state, of_task, server_refused, unwritable, why_silent
+from refold.temporal.client.errors import (
+    cancelable,
+    in_failed_state,
+    of_task,
+    server_refused,
+    unwritable,
+    why_silent,
+)
 from refold.temporal.client.fleet.fitting import of_fitting_worker
 from refold.temporal.data import signing
 from refold.temporal.data.payloads import codec_in
@@ -84,7 +91,8 @@ async def update(
         handle.execute_update, name, args=arguments, id=update_id, rpc_timeout=UPDATE_PATIENCE, result_type=answer
     )
     try:
-        found: A = await of_fitting_worker(connection.client, task_id, send)
+        with cancelable():
+            found: A = await of_fitting_worker(connection.client, task_id, send)
     except PydanticSerializationError as error:
         raise unwritable(error) from None
     except RPCTimeoutOrCancelledError:

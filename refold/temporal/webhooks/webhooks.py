@@ -28,7 +28,7 @@ from refold.seen.logs import logger
 from refold.seen.meters import count
 from refold.temporal.client.connection import UPDATE_PATIENCE
 from refold.temporal.client.engine import TemporalEngine
-from refold.temporal.client.errors import server_refused
+from refold.temporal.client.errors import cancelable, server_refused
 from refold.temporal.seen.runtime import follow
 from refold.temporal.webhooks.delivery import HEARTBEATS, Courier, Delivery, WebhookDelivery
 from refold.temporal.webhooks.names import WORKFLOW, workflow_id
@@ -217,9 +217,10 @@ class TemporalWebhooks:
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             static_summary=f"webhook of {delivery.task_id}",
         )
-        return await self._client.execute_update_with_start_workflow(
-            WebhookDelivery.change, webhook, start_workflow_operation=begin, rpc_timeout=UPDATE_PATIENCE
-        )
+        with cancelable():
+            return await self._client.execute_update_with_start_workflow(
+                WebhookDelivery.change, webhook, start_workflow_operation=begin, rpc_timeout=UPDATE_PATIENCE
+            )
 
     def _failed(self, error: RPCError, what: str) -> EngineError:
         return self._nobody() if error.status in _UNANSWERED else server_refused(error, what)

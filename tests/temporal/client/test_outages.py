@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,14 +20,18 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold import Content, InputRejected
 from refold.core.errors import RefoldError
+from refold.effects.webhooks.post import Poster
+from refold.effects.webhooks.ssrf import Screen
 from refold.engine import NoWorker, Taken, TaskFilter
-from refold.temporal import TemporalEngine
+from refold.temporal import TemporalEngine, TemporalWebhooks
 from refold.temporal.client.updates import UNPROCESSED
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.encryption import Encryption
+from refold.webhooks import Webhook
 from tests.temporal.client.between import Call, between
 from tests.temporal.test_task import settled
+from tests.temporal.webhooks.test_delivery import Script
 from tests.waiting import a_moment
 
 T = TypeVar("T")
@@ -277,6 +282,42 @@ async def test_what_a_task_has_taken_is_not_said_to_be_lost(
         await what(TemporalEngine(between(client, on), "tests"), task_id)
 
     assert (await engine.record(task_id)).seq > (1 if name == "message" else 0)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        lambda client, task_id: TemporalEngine(client, "tests").send(task_id, HELLO),
+        lambda client, task_id: TemporalWebhooks(
+            TemporalEngine(client, "tests"), Script(), Poster(Screen.from_env(loopback=True))
+        ).put(task_id, Webhook(id="h1", url="http://127.0.0.1:9/h1")),
+    ],
+    ids=["send", "webhook"],
+)
+async def test_a_caller_that_is_canceled_while_an_update_waits_ends_as_canceled(
+    engine: TemporalEngine, client: Client, what: Callable[[Client, str], Awaitable[Any]]
+) -> None:
+    """
+    The SDK raises an error of its own then, as for an update that nobody takes in time. With no call after it, and by
+    `CancelledError`: else `asyncio.timeout` would not raise `TimeoutError`, and Ctrl-C would not end the program.
+    """
+    task_id, sent, calls = await waiting(engine), asyncio.Event(), list[str]()
+
+    async def on(rpc: str, call: Call) -> Any:
+        calls.append(rpc)
+        if rpc in ("update_workflow_execution", "execute_multi_operation"):
+            sent.set()
+            await asyncio.Event().wait()
+        return await call()
+
+    asking = asyncio.ensure_future(what(between(client, on), task_id))
+    await sent.wait()
+    before = len(calls)
+    asking.cancel()
+    await asyncio.wait([asking])
+
+    assert asking.cancelled()
+    assert calls[before:] == []
 
 
 async def test_who_polls_is_not_made_up(engine: TemporalEngine, client: Client) -> None:
