@@ -289,6 +289,31 @@ async def test_what_somebody_begins_to_type_meanwhile_is_not_lost(opened: Open, 
         await engine.cancel(task_id)
 
 
+async def test_a_change_while_a_part_is_fetched_is_shown(opened: Open, engine: Engine) -> None:
+    """
+    A task ends while the page fetches its head, which comes as it was before: the page then shows the end by itself.
+    """
+    await order(engine, "late-1")
+    page = await opened("task/late-1")
+    made, going = asyncio.Event(), asyncio.Event()
+
+    async def wait(route: Route) -> None:
+        answer = await route.fetch()
+        made.set()
+        await going.wait()
+        await route.fulfill(response=answer)
+
+    await page.route(re.compile(r"/head/late-1"), wait, times=1)
+    await page.evaluate("() => { htmx.trigger(document.getElementById('head'), 'changed'); }")
+    await made.wait()
+    await engine.decide("late-1", approved=True, approver="bob")
+    await expect(page.locator("body:not([data-live])")).to_have_count(1)  # the page has been told of the end
+    await page.evaluate("() => new Promise((done) => setTimeout(done, 200))")  # its own timer, of 120 ms, came first
+    going.set()
+
+    await expect(page.locator("#head .state")).to_have_text("Done")
+
+
 async def test_two_people_race(opened: Open, engine: Engine) -> None:
     """
     Both press at once: one decision is made, and the other person reads who made it.

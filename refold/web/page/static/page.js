@@ -40,10 +40,21 @@
     if (note) note.hidden = false;
   }
 
+  // The answer to a part's request replaces the part, and htmx drops what it has queued there: what changes while a part
+  // is being fetched is fetched once more afterwards.
+  const fetching = new WeakSet();
+  let missed = false;
+  document.addEventListener("htmx:before:request", (event) => fetching.add(event.detail.ctx.sourceElement));
+  document.addEventListener("htmx:finally:request", (event) => {
+    fetching.delete(event.detail.ctx.sourceElement);
+    if (missed) { missed = false; soon(); }
+  });
+
   function refresh() {
     timer = 0;
     for (const part of document.querySelectorAll("[data-on-change]")) {
       if (busy(part)) announce();
+      else if (fetching.has(part)) missed = true;
       else htmx.trigger(part, "changed");
     }
   }
