@@ -314,6 +314,23 @@ async def test_a_change_while_a_part_is_fetched_is_shown(opened: Open, engine: E
     await expect(page.locator("#head .state")).to_have_text("Done")
 
 
+async def test_a_time_of_yesterday_has_its_date(opened: Open, engine: Engine) -> None:
+    """
+    A page that stays open beyond midnight, while nothing happens, does not show the times of yesterday as of today.
+    """
+    await order(engine, "night-1")
+    page = await opened("skills")
+    await page.clock.install()
+    await page.goto("task/night-1")
+    since = page.locator("#e1 time")
+    await expect(since).to_have_text(re.compile(r"^\d?\d:\d\d:\d\d"))
+
+    await page.clock.fast_forward("24:00:00")
+
+    await expect(since).to_have_text(re.compile(r"\b20\d\d\b"))
+    await engine.cancel("night-1")
+
+
 async def test_two_people_race(opened: Open, engine: Engine) -> None:
     """
     Both press at once: one decision is made, and the other person reads who made it.

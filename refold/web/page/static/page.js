@@ -6,17 +6,21 @@
   let stream = null, timer = 0, broken = false, over = false, again = AGAIN_MS;
 
   // Times: UTC comes from the server; a reader sees their own zone, and how long ago.
-  const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-  const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
-  const today = new Intl.DateTimeFormat("en-CA").format(new Date());
-  function times(within) {
-    for (const one of within.querySelectorAll("time[datetime]:not([title])")) {
+  // A time of today has no date, so all are written again on another day.
+  let today = "";
+  function times() {
+    const now = new Date().toDateString(), which = now === today ? "time[datetime]:not([title])" : "time[datetime]";
+    const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+    const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+    for (const one of document.querySelectorAll(which)) {
       const at = new Date(one.dateTime);
       if (isNaN(at)) continue;
-      one.title = one.textContent;
-      one.textContent = new Intl.DateTimeFormat("en-CA").format(at) === today ? clock.format(at) : whole.format(at);
+      one.title = one.title || one.textContent;
+      one.textContent = at.toDateString() === now ? clock.format(at) : whole.format(at);
     }
+    today = now;
   }
+  setInterval(times, RARELY_MS);
 
   // A part in which somebody is typing is not replaced: a note says that it has changed.
   const typed = new WeakSet();
@@ -138,8 +142,8 @@
   // A part that is refused, as the task was deleted meanwhile or may be seen no more: the whole page says why.
   document.addEventListener("htmx:response:error", announce);
 
-  document.addEventListener("htmx:after:swap", () => { times(document); forget(); });
-  document.addEventListener("DOMContentLoaded", () => { times(document); connect(); });
+  document.addEventListener("htmx:after:swap", () => { times(); forget(); });
+  document.addEventListener("DOMContentLoaded", () => { times(); connect(); });
 
   // One click is one decision: a form that is being sent is not sent again.
   document.addEventListener("submit", (event) => {
