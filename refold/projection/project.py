@@ -19,7 +19,7 @@ import inspect
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Protocol
 
@@ -176,7 +176,8 @@ class Projector:
             if len(page) < PAGE:
                 break
             after = page[-1].place
-        self._moved_at = newest
+        # A client that starts a task writes when, and its clock may be ahead; no change has come from the future.
+        self._moved_at = newest and min(newest, datetime.now(UTC))
         if whole:  # tasks that the server has deleted are kept in mind no longer
             self._all_at = now
             self._known = {id: one for id, one in self._known.items() if id in here}

@@ -9,7 +9,7 @@ import operator
 import sqlite3
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -530,6 +530,30 @@ def test_a_quiet_round_lists_little(file: Path) -> None:
         listed.append(source.listed)
 
     assert listed == [2, 1, 1, 2]
+
+
+def test_a_task_that_a_clock_ahead_has_started_holds_up_no_other(file: Path) -> None:
+    """
+    A client writes when it starts a task, and its clock may be wrong: changes of others are seen in the next round.
+    """
+    engine, ahead = engine_with(), datetime.now(UTC) + timedelta(hours=1)
+    engine.clock.advance((datetime.now(UTC) - engine.clock.now).total_seconds())
+    for task_id in ("ahead", "t"):
+        asyncio.run(engine.start("errand", Content.from_text("x"), task_id=task_id))
+
+    class Ahead(Counted):
+        async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+            found = await super().find(TaskFilter(), limit=limit)
+            shown = [one.model_copy(update={"moved_at": ahead}) if one.task_id == "ahead" else one for one in found]
+            return [one for one in shown if wanted.moved_since is None or one.moved_at >= wanted.moved_since]
+
+    projection = Projection(str(file))
+    projector = Projector(Ahead(engine), projection, clock=lambda: 0.0)
+    asyncio.run(projector.once())
+    answer(engine, "t")
+    asyncio.run(projector.once())
+
+    assert moves(projection, "t")[-1] == "done"
 
 
 def test_entries_that_move_no_task_come_in_the_end(file: Path) -> None:
