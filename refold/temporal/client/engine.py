@@ -152,8 +152,7 @@ class TemporalEngine(DecidesOne):
 
     async def offspring(self, task_id: str) -> tuple[OffspringView, ...]:
         """See `Engine.offspring`."""
-        await self.connection.describe(task_id)
-        return await lineage.offspring(self.connection, task_id)
+        return await lineage.offspring(self.connection, task_id, await self.connection.describe(task_id))
 
     # --- answer, decide, cancel
 

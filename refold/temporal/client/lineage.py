@@ -247,8 +247,18 @@ async def branch(
     return start, _origin(await connection.describe(task_id), base, "forked", seq)
 
 
-async def offspring(connection: Connection, task_id: str) -> tuple[OffspringView, ...]:
-    """The tasks that go on from this one, oldest first."""
+async def offspring(
+    connection: Connection, task_id: str, described: WorkflowExecutionDescription | None = None
+) -> tuple[OffspringView, ...]:
+    """The tasks that go on from this one, oldest first.
+
+    Args:
+        connection: To the server.
+        task_id: The task's id.
+        described: The task, to leave out what goes on from an earlier, purged task of the same id. None takes those,
+            too: the effects that they go on with have the ids of this task's.
+    """
+    first_run = None if described is None else _first_run(described)
     try:
         listed = [one async for one in connection.client.list_workflows(search.going_on_from(task_id))]
         # One whose start was refused is deleted at once, and stays in the server's index for half a minute.
@@ -258,7 +268,13 @@ async def offspring(connection: Connection, task_id: str) -> tuple[OffspringView
             if one.status is not WorkflowExecutionStatus.FAILED or not await views.never_began(connection, one.id)
         ]
         found.sort(key=lambda one: (one.start_time, one.id))
-        return tuple([OffspringView(task_id=one.id, **await one.memo_value(ORIGIN_MEMO)) for one in found])
+        return tuple(
+            [
+                OffspringView(task_id=one.id, **await one.memo_value(ORIGIN_MEMO))
+                for one in found
+                if first_run is None or await one.memo_value(ORIGIN_RUN_MEMO, first_run) == first_run
+            ]
+        )
     except RPCError as error:
         if (
             error.status is RPCStatusCode.INVALID_ARGUMENT

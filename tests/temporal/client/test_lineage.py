@@ -14,6 +14,7 @@ from temporalio.client import Client
 from refold import InputRejected, Status
 from refold.engine import OffspringView, TaskExists, TaskNotFound
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.client import views
 from refold.temporal.data.storage import Folder
 from tests.services.shop import Shop
 from tests.temporal import gate_skills
@@ -217,6 +218,30 @@ async def test_a_part_that_was_canceled_asks_again(engine: TemporalEngine, shop:
 
 
 # --- recovered once
+
+
+async def test_what_goes_on_from_an_earlier_task_of_the_same_id_is_not_the_new_ones(
+    engine: TemporalEngine, shop: Shop
+) -> None:
+    """
+    The earlier task was purged. `refold show` of the new one has only the tasks that go on from that one.
+    """
+    task_id = f"L{uuid4().hex[:6]}"
+    forks: list[str] = []
+    for number in (1, 2):
+        view = await settled(engine, (await engine.start("buys_twice", text(task_id), task_id=task_id)).task_id)
+        forks.append((await engine.fork(view.task_id, at=1, new_id=f"{task_id}.f{number}")).task_id)
+        await asyncio.gather(engine.cancel(task_id), return_exceptions=True)
+        await over(engine, task_id)
+        if number == 1:
+            await offspring_of(engine, task_id, 1)
+            await collected(engine.purge().run([task_id], dry=False))
+            while not await views.never_began(engine.connection, task_id):  # the server deletes it in its own time
+                await a_moment()
+
+    found = await offspring_of(engine, task_id, 1)
+
+    assert [one.task_id for one in found] == forks[1:]
 
 
 @pytest.mark.parametrize("mark", ['"', "\\", "\t", "é" * 101])
