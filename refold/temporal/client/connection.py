@@ -195,7 +195,7 @@ class Connection:
                     if waited and (stopped.soon(description) or await try_anew(self.client, description)):
                         await asyncio.sleep(SOON_S)
                         continue
-                if attempt == QUERY_ATTEMPTS or not timed_out(error):
+                if attempt >= QUERY_ATTEMPTS or not timed_out(error):
                     raise
             else:
                 return answer
