@@ -6,7 +6,7 @@ EngineError               what runs the tasks cannot do as asked
 ├── RunGone               a part of the task's journal is kept no more
 ├── UnknownSkill          nobody serves a skill of this name
 ├── ScheduleNotFound      no schedule has this id
-├── NotConnected          no server answers at the address
+├── NotConnected          no server answers at the address, or it is too busy
 │   └── Taken             it has answered before: the task has taken what was sent
 ├── NoWorker              the server answers, but no worker does
 │   └── CodeChanged       its worker's code differs from what was recorded

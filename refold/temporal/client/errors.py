@@ -58,11 +58,23 @@ CROWDED = "concurrent in-flight updates"
 """What the server says of an update while ten others, of the same workflow, wait for its worker."""
 
 
+TOO_LARGE = "message larger than max"
+"""What gRPC says of a call that no server takes, with the status of a server that is too busy."""
+
+
+def _too_busy(error: RPCError) -> bool:
+    """Whether the server takes no more calls for now, of anybody or of the task's namespace."""
+    return error.status is RPCStatusCode.RESOURCE_EXHAUSTED and not any(
+        words in error.message for words in (QUERIES_WAIT, TOO_LARGE)
+    )
+
+
 def server_away(error: Exception) -> bool:
-    """Whether a call ended because the server was not there, or its connection broke."""
+    """Whether a call ended because the server was not there, its connection broke, or the server was too busy."""
     # The SDK reports a connection that breaks under a call as UNKNOWN, with these words.
     return isinstance(error, RPCError) and (
-        error.status is RPCStatusCode.UNAVAILABLE
+        _too_busy(error)
+        or error.status is RPCStatusCode.UNAVAILABLE
         or (error.status is RPCStatusCode.UNKNOWN and "transport error" in error.message)
     )
 
@@ -230,6 +242,8 @@ def server_refused(error: RPCError, what: str) -> EngineError:
             f"the server cannot {what} now: the most updates that it allows are waiting for the task's worker. Nothing "
             "was changed: try again"
         )
+    if _too_busy(error):
+        return NotConnected(f"the server cannot {what} now: it is too busy ({error.message}); try again later")
     if server_away(error) or timed_out(error):
         return NotConnected(f"the Temporal server does not answer: {error.message}; is it up? `refold dev` starts one")
     return EngineError(f"the server cannot {what}: {error.message}")

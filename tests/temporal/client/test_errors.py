@@ -23,6 +23,7 @@ from refold.engine import EngineError, NotConnected
 from refold.temporal import connect
 from refold.temporal.client.errors import explained, not_served, server_refused, slow, timed_out
 from refold.temporal.client.fleet.polling import Poller, Polls
+from refold.temporal.client.watch.reconnect import cut
 from refold.testing import play
 
 
@@ -152,14 +153,36 @@ def test_a_crowd_before_a_task_is_told_to_try_again() -> None:
     assert str(error).endswith("Nothing was changed: try again")
 
 
-def test_other_errors_stay_what_they_are() -> None:
+@pytest.mark.parametrize("message", ["namespace rate limit exceeded", "Workflow is busy.", "system overloaded"])
+def test_a_server_that_takes_no_more_calls_for_now_is_one_that_does_not_answer(message: str) -> None:
     """
-    An answer that names another cause is no outage.
+    Whoever called may try again, and a watch does.
     """
-    error = server_refused(RPCError("unexpected", RPCStatusCode.UNKNOWN, b""), "start it")
+    busy = RPCError(message, RPCStatusCode.RESOURCE_EXHAUSTED, b"")
+    error = server_refused(busy, "reach task 'A1'")
+
+    assert isinstance(error, NotConnected)
+    assert str(error) == f"the server cannot reach task 'A1' now: it is too busy ({message}); try again later"
+    assert cut(busy)
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        ("unexpected", RPCStatusCode.UNKNOWN),
+        ("grpc: received message larger than max (5000000 vs. 4194304)", RPCStatusCode.RESOURCE_EXHAUSTED),
+    ],
+)
+def test_other_errors_stay_what_they_are(message: str, status: RPCStatusCode) -> None:
+    """
+    An answer that names another cause is no outage, and a call that is too large is never taken.
+    """
+    refusal = RPCError(message, status, b"")
+    error = server_refused(refusal, "start it")
 
     assert type(error) is EngineError
-    assert "start it: unexpected" in str(error)
+    assert f"start it: {message}" in str(error)
+    assert not cut(refusal)
 
 
 @pytest.mark.parametrize(
