@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -18,7 +19,7 @@ from refold.core.events import DependencyResolved, Early
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
-from refold.engine import Build, Decision, Listed, News, OffspringView, Place, TaskFilter, TaskView
+from refold.engine import Build, Decision, Listed, News, OffspringView, Place, TaskExists, TaskFilter, TaskView
 from refold.engine.decisions import DecidesOne
 from refold.engine.refusals import check_later, check_skill_id, check_task_id, checked, message_of
 from refold.record import Explanation, TaskRecord, explain
@@ -140,8 +141,13 @@ class TemporalEngine(DecidesOne):
         if new_id is not None:
             check_task_id(new_id)
         argument, origin = await lineage.branch(self.connection, task_id, at, live=live, by=by)
-        id = new_id or await starting.free_id(self.connection, f"{task_id}.f")
-        return await self._start_from(origin, argument, id, task_queue)
+        if new_id is not None:
+            return await self._start_from(origin, argument, new_id, task_queue)
+        number = 0
+        while True:
+            number = await starting.free_number(self.connection, f"{task_id}.f", after=number)
+            with suppress(TaskExists):  # another fork has just taken this number
+                return await self._start_from(origin, argument, f"{task_id}.f{number}", task_queue)
 
     async def _start_from(
         self, origin: lineage.Origin, argument: TaskStart, new_id: str, task_queue: str | None

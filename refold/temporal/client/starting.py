@@ -206,12 +206,12 @@ async def _untaken(connection: Connection, description: WorkflowExecutionDescrip
     )
 
 
-async def free_id(connection: Connection, stem: str) -> str:
-    """The first id of no task: the stem and a number."""
-    number = 1
+async def free_number(connection: Connection, stem: str, *, after: int) -> int:
+    """The first number above `after` that makes, behind the stem, the id of no task."""
+    number = after + 1
     while True:
         try:
             await connection.describe(f"{stem}{number}")
         except TaskNotFound:
-            return f"{stem}{number}"
+            return number
         number += 1

@@ -87,3 +87,20 @@ async def test_a_start_that_cannot_be_looked_at_is_no_failed_start(engine: Tempo
     assert (view.status, view.lifecycle) == (Status.SUBMITTED, TaskState.PLANNED)
     assert view.note.startswith("it has started")
     assert (await settled(engine, view.task_id)).status is Status.COMPLETED
+
+
+async def test_forks_at_the_same_time_take_different_ids(engine: TemporalEngine) -> None:
+    """
+    Another fork starts after an id was found free, before it is taken: nobody has named an id, so both start.
+    """
+    task_id = (await settled(engine, (await engine.start("talk", text("hello"))).task_id)).task_id
+    others: list[str] = []
+
+    async def on(rpc: str, call: Call) -> Any:
+        if rpc == "start_workflow_execution" and not others:
+            others.append((await engine.fork(task_id, at=1)).task_id)
+        return await call()
+
+    mine = await TemporalEngine(between(engine.client, on), "tests").fork(task_id, at=1)
+
+    assert (others, mine.task_id) == ([f"{task_id}.f1"], f"{task_id}.f2")
