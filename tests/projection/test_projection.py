@@ -369,18 +369,10 @@ def test_a_deleted_task_is_kept_in_mind_no_longer(file: Path) -> None:
     assert source.read == ["t", "t"]
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-@pytest.mark.parametrize("answered", [False, True])
-def test_an_id_that_is_used_again_is_another_task(file: Path, tmp_path: Path, restarted: bool, answered: bool) -> None:
-    """
-    A task was purged, and its id names a new one: the tables have the new one, as if made anew, and hooks hear of it.
-    """
-    earlier, later = engine_with("t"), engine_with()
-    answer(earlier, "t")
-    later.clock.advance(3600)
-    asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
-    if answered:
-        answer(later, "t")
+def heard_anew(
+    earlier: FakeEngine, later: FakeEngine, file: Path, tmp_path: Path, *, restarted: bool = False
+) -> list[int]:
+    """What hooks hear once another engine's tasks have the ids of those before. The tables are as if made anew."""
     heard: list[int] = []
     source = Counted(earlier)
     projection, other = Projection(str(file)), Projection(str(tmp_path / "other.db"))
@@ -393,7 +385,25 @@ def test_an_id_that_is_used_again_is_another_task(file: Path, tmp_path: Path, re
     asyncio.run(Projector(later, other).once())
 
     assert [*projection.dump()] == [*other.dump()]
-    assert heard[before:] == ([1, 2, 3, 4, 5, 6] if answered else [1, 2])
+    return heard[before:]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("answered", [False, True])
+def test_an_id_that_is_used_again_is_another_task(file: Path, tmp_path: Path, restarted: bool, answered: bool) -> None:
+    """
+    A task was purged, and its id names a new one: the tables have the new one, as if made anew, and hooks hear of it.
+    """
+    earlier, later = engine_with("t"), engine_with()
+    answer(earlier, "t")
+    later.clock.advance(3600)
+    asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
+    if answered:
+        answer(later, "t")
+
+    assert heard_anew(earlier, later, file, tmp_path, restarted=restarted) == (
+        [1, 2, 3, 4, 5, 6] if answered else [1, 2]
+    )
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -411,17 +421,8 @@ def test_an_open_task_that_was_followed_may_be_reset_or_its_id_used_again(
         asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
     if ended:
         answer(later, "t")
-    heard: list[int] = []
-    source = Counted(earlier)
-    projection, other = Projection(str(file)), Projection(str(tmp_path / "other.db"))
-    projector = Projector(source, projection, [lambda one: heard.append(one.number)])
-    asyncio.run(projector.once())
-    before, source.engine = len(heard), later
-    asyncio.run(projector.once())
-    asyncio.run(Projector(later, other).once())
 
-    assert [*projection.dump()] == [*other.dump()]
-    assert heard[before:] == ([1, 2, 3, 4, 5, 6] if ended else [1, 2])
+    assert heard_anew(earlier, later, file, tmp_path) == ([1, 2, 3, 4, 5, 6] if ended else [1, 2])
 
 
 @pytest.mark.parametrize("trouble", [NoWorker("nobody answers"), NotConnected("nobody answers")])

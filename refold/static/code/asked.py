@@ -23,7 +23,7 @@ CALLS = _returning("Call[")
 TOGETHER = _returning("Gather[", "First[", "Parallel[")
 """Methods of `ctx` that are awaited for several calls."""
 
-CHAINED = {"artifact", "cmd", "message", "status"}
+CHAINED = {"artifact", "cmd", "message", "patch", "status"}
 """What is chained to a transition."""
 
 WRITTEN = {"ask_user": "ask", "ask_approval": "approve"}

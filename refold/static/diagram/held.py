@@ -51,7 +51,7 @@ def makers(value: ast.expr, function: FunctionNode) -> Iterator[tuple[ast.Call, 
 def _parts(value: ast.expr, values: Mapping[ast.Name, Sequence[ast.expr]]) -> Sequence[ast.expr]:
     """The values, one of which makes the transition that this value holds; none for a call that makes one itself."""
     match value:
-        case ast.Call(func=ast.Attribute(value=base, attr=attr)) if attr in CHAINED | {"patch"}:
+        case ast.Call(func=ast.Attribute(value=base, attr=attr)) if attr in CHAINED:
             return [base]
         case ast.Name():
             return values.get(value, ())

@@ -139,7 +139,7 @@ def _fed(asked: Asked) -> set[str] | None:
     node: ast.AST = asked.node
     while True:
         match parents.get(id(node)):
-            case ast.Attribute(attr=attr) as chained if attr in CHAINED | {"patch"}:
+            case ast.Attribute(attr=attr) as chained if attr in CHAINED:
                 call = parents.get(id(chained))
                 if not isinstance(call, ast.Call):
                     return None
