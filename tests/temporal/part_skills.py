@@ -87,6 +87,35 @@ class CountsTop:
         return ctx.complete((await ctx.skill("low", CountsLow, content)).text)
 
 
+@flow_skill(id="gated")
+class Gated:
+    """Asks for two decisions, one after the other."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        first = await ctx.approve("first", "The first?", show={"order": content.text})
+        second = await ctx.approve("second", "The second?", show={"order": content.text})
+        return ctx.complete(f"{first.decision}, {second.decision}")
+
+
+@flow_skill(id="lets_decide")
+class LetsDecide:
+    """Has a part that asks for decisions."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("gated", Gated, content)).text)
+
+
+@flow_skill(id="lets_part_decide")
+class LetsPartDecide:
+    """Has a part whose part asks for decisions."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("middle", LetsDecide, content)).text)
+
+
 class Limits(BaseModel):
     queue: str | None = None
     timeout_s: float | None = None
@@ -134,6 +163,9 @@ TopWorkflow = workflow_for(Top)
 DoesWithoutWorkflow = workflow_for(DoesWithout)
 CountsLowWorkflow = workflow_for(CountsLow)
 CountsTopWorkflow = workflow_for(CountsTop)
+GatedWorkflow = workflow_for(Gated)
+LetsDecideWorkflow = workflow_for(LetsDecide)
+LetsPartDecideWorkflow = workflow_for(LetsPartDecide)
 LimitedWorkflow = workflow_for(Limited)
 MisfitsWorkflow = workflow_for(Misfits)
 BossWorkflow = workflow_for(Boss)

@@ -224,6 +224,21 @@ async def test_a_part_keeps_the_budget_that_it_is_called_with(engine: TemporalEn
     assert "the budget of 1 model_calls, with which the task was called, is used up" in str(read.value)
 
 
+async def test_a_decision_at_a_part_is_over_for_the_task_that_was_named(engine: TemporalEngine) -> None:
+    """
+    The part takes it, and tells its parent some moments later: whoever decided, and waits from then on, waits until the
+    task stands still again, and not at the gate that was decided.
+    """
+    view = await engine.start("lets_part_decide", text("tea"))
+    for slot in ("first", "second"):
+        await asks(engine, view.task_id, slot)
+        view = await engine.decide(view.task_id, approved=True, approver="ada")
+        assert slot not in [wait.slot for wait in view.waiting_for]
+        view = await settled(engine, view.task_id)
+
+    assert (view.status, view.messages[-1].text) == (Status.COMPLETED, "approved, approved")
+
+
 @pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf"), "soon"])
 async def test_a_timeout_that_is_none(engine: TemporalEngine, timeout_s: Any) -> None:
     """

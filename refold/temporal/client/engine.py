@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -19,7 +20,18 @@ from refold.core.events import DependencyResolved, Early
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
-from refold.engine import Build, Decision, Listed, News, OffspringView, Place, TaskExists, TaskFilter, TaskView
+from refold.engine import (
+    Build,
+    Decision,
+    EngineError,
+    Listed,
+    News,
+    OffspringView,
+    Place,
+    TaskExists,
+    TaskFilter,
+    TaskView,
+)
 from refold.engine.decisions import DecidesOne
 from refold.engine.refusals import check_later, check_skill_id, check_task_id, checked, message_of
 from refold.record import Explanation, TaskRecord, explain
@@ -35,6 +47,9 @@ from refold.temporal.keeping.purge import Purge, ReceiptsOfTask
 from refold.temporal.keeping.runs import histories
 from refold.temporal.schedules.schedules import Schedules
 from refold.temporal.traced import going_on_from
+
+TOLD_S = 5.0
+"""For so many seconds a decision at a part waits until the task that was named knows of it."""
 
 
 async def connect(
@@ -191,8 +206,21 @@ class TemporalEngine(DecidesOne):
         self, task_id: str, decisions: Sequence[Decision], *, approver: str, vouched_by: str | None = None
     ) -> TaskView:
         """See `Engine.decide_together`."""
-        await updates.decide(self.connection, task_id, decisions, approver=approver, vouched_by=vouched_by)
-        return await updates.look_after(self.connection, task_id, "decide")
+        holder = await updates.decide(self.connection, task_id, decisions, approver=approver, vouched_by=vouched_by)
+        view = await updates.look_after(self.connection, task_id, "decide")
+        return view if holder == task_id else await self._told(view, holder)
+
+    async def _told(self, view: TaskView, part: str) -> TaskView:
+        """A task once it knows how the gates of its part stand, which tells it moments after it took a decision.
+
+        Until then the task stands at a gate that is decided, and whoever waits for it would wait for nothing.
+        """
+        with suppress(EngineError, TimeoutError, StopAsyncIteration):  # the decision was taken, whatever comes now
+            async with asyncio.timeout(TOLD_S), aclosing(self.watch(view.task_id, after=view.seq, follow=True)) as news:
+                while _gates_of(view, part) != _gates_of(await self.look(part), None):
+                    await anext(news)
+                    view = await self.look(view.task_id)
+        return view
 
     async def resolve(
         self,
@@ -305,3 +333,7 @@ class TemporalEngine(DecidesOne):
     async def at(self, task_id: str, seq: int) -> Snapshot:
         """See `Engine.at`. Asks the run that holds the entry, so a worker with the skill must be there."""
         return await JournalReader(self.connection, task_id).at(seq)
+
+
+def _gates_of(view: TaskView, asked_by: str | None) -> set[tuple[str, str | None, tuple[str, ...]]]:
+    return {(wait.gate, wait.digest, wait.granted_by) for wait in view.waiting_for if wait.asked_by == asked_by}

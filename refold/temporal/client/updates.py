@@ -161,8 +161,8 @@ async def _not_taken(connection: Connection, task_id: str, name: str) -> NoWorke
 
 async def decide(
     connection: Connection, task_id: str, decisions: Sequence[Decision], *, approver: str, vouched_by: str | None
-) -> None:
-    """See `Engine.decide_together`."""
+) -> str:
+    """See `Engine.decide_together`. Returns the task that took the decisions: the named one, or a part of it."""
     try:
         view = await views.told(connection, task_id)
     except views.Silent as silent:
@@ -177,6 +177,7 @@ async def decide(
         for one, (gate, shown) in zip(decisions, met, strict=True)
     ]
     await update(connection, holder, "decide", *(_signed(holder, one) for one in made))
+    return holder
 
 
 async def cancel(connection: Connection, task_id: str, *, reason: str, by: str | None) -> TaskView:
