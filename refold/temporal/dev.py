@@ -43,7 +43,7 @@ DISPATCH_RATE = "history.transferProcessorMaxPollRPS=2000"
 TIMER_RATE = "history.timerProcessorMaxPollRPS=2000"
 # Without this a timer may fire a second late, and so delay the retry of a lost effect. The default allows for clocks of
 # several machines that differ; here there is one machine.
-TIMER_SHIFT = 'history.timerProcessorMaxTimeShift="10ms"'
+TIMER_SHIFT = 'history.timerProcessorMaxTimeShift="1ms"'
 # Without this the server gives out work in the order in which it came, whoever's it is.
 FAIRNESS = "matching.enableFairness=true"
 TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled=true"
