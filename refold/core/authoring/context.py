@@ -395,7 +395,8 @@ class Ctx:
         outstanding. Calls with the same id are numbered as in `gather`.
 
         Any other error of a coroutine is raised by the await at once, and ends the other coroutines. Their outstanding
-        calls stay in flight, and their outcomes are ignored.
+        calls stay in flight, and their outcomes are ignored; calls that waited for the `limit` of a `parallel` around
+        this one, or for its turn to ask, are not sent.
 
         Args:
             runs: Coroutines, made by calling `async def` functions.
@@ -410,7 +411,7 @@ class Ctx:
                 raise SkillError(f"parallel takes coroutines, not {run!r}; {way_out}")
         if limit is not None and limit < 1:
             raise SkillError(f"limit={limit!r} would let nothing go on; give a positive number, or None")
-        together = Parallel(runs, limit)
+        together = Parallel(runs, limit, lambda patch: self._moment.patched(patch, self._again))
         self._made.append(together)
         return together
 

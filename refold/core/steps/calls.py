@@ -21,14 +21,15 @@ T = TypeVar("T")
 class Call(Generic[T]):
     """A command that a step awaits: `draft = await ctx.llm("draft", "Write.", topic)`."""
 
-    __slots__ = ("awaited", "command", "kind", "raced", "withdrawn")
+    __slots__ = ("awaited", "command", "in_flight", "kind", "raced", "withdrawn")
 
     def __init__(self, command: Command, kind: Any) -> None:
         self.command: Command = command
         self.kind = kind
         self.awaited = False
         self.raced = False
-        self.withdrawn = False  # it lost its race to another call
+        self.in_flight = False
+        self.withdrawn = False  # it lost its race to another call, or its coroutine was closed before it was sent
 
     @property
     def named(self) -> str:
@@ -141,7 +142,7 @@ Asked = tuple[Call[Any], ...]
 
 
 def anew(calls: Asked) -> Asked:
-    """The calls to send: a call that lost a race stays withdrawn, and is sent again as a new one."""
+    """The calls to send: a withdrawn call stays withdrawn, and is sent again as a new one."""
     return tuple(Call(call.command, call.kind) if call.withdrawn else call for call in calls)
 
 

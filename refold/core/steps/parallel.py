@@ -6,7 +6,7 @@ so a step that is driven again resumes its branches in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 from refold.core.commands import AskApproval, AskUser, Sleep
@@ -17,13 +17,19 @@ T = TypeVar("T")
 Completed = list[tuple[Call[Any], Any]]
 """Completed calls, each with its value or its failure."""
 
+NOT_SENT = "refold.not_sent"
+"""The patch with which a call that an outer `Parallel` has not sent yet is not sent once its coroutine was closed."""
+
 
 class Parallel(Generic[T]):
     """See `Ctx.parallel`."""
 
     named = "a `ctx.parallel(...)`"
 
-    def __init__(self, runs: Sequence[Coroutine[Any, Any, T]], limit: int | None) -> None:
+    def __init__(
+        self, runs: Sequence[Coroutine[Any, Any, T]], limit: int | None, patched: Callable[[str], bool]
+    ) -> None:
+        self._patched = patched
         self._branches = [_Branch(place, run) for place, run in enumerate(runs)]
         self._limit = limit
         self.awaited = False
@@ -33,6 +39,7 @@ class Parallel(Generic[T]):
 
     def close(self) -> None:
         """Close the coroutines, so that Python does not warn of coroutines that were never awaited."""
+        self._patched = _unpatched  # it refers to the context, and the context to this object
         for branch in self._branches:
             close(branch.run)
 
@@ -47,11 +54,21 @@ class Parallel(Generic[T]):
                 )
                 for branch, results in self._by_branch(completed):
                     self._went_on(branch, branch.receive(results))
+        except Exception:
+            self._withdraw_unsent()
+            raise
         finally:
             self.close()
         if (failed := first_of(branch.failed for branch in self._branches)) is not None:
             raise failed
         return tuple(branch.value for branch in self._branches)
+
+    def _withdraw_unsent(self) -> None:
+        """Withdraw the calls that an outer `Parallel` has not sent yet: after an error nobody awaits them."""
+        unsent = [call for call, _ in self._open.values() if not call.in_flight]
+        if unsent and self._patched(NOT_SENT):
+            for call in unsent:
+                call.withdrawn = True
 
     def _went_on(self, branch: _Branch, calls: Sequence[Call[Any]]) -> None:
         self._unsent += [(call, branch) for call in calls]
@@ -94,6 +111,10 @@ class Parallel(Generic[T]):
             if (mine := self._open.pop(id(one[0]), None)) is not None:
                 grouped.setdefault(mine[1].place, []).append(one)
         return [(self._branches[place], results) for place, results in sorted(grouped.items())]
+
+
+def _unpatched(_: str) -> bool:
+    return False
 
 
 class _Branch:

@@ -254,6 +254,7 @@ class Drive:
         return first_of(results) or results
 
     def _result(self, call: Call[Any], id: str) -> Any:
+        call.in_flight = False
         value: Any = self._outcome(id, call.command.id)
         if isinstance(value, CommandError):
             return value

@@ -38,6 +38,8 @@ class Going:
         """Note the calls of an await; with `first`, earlier outstanding calls stay."""
         self.drop_withdrawn()
         asked = dict(zip(ids, calls, strict=True))
+        for call in calls:
+            call.in_flight = True
         self.open = {**self.open, **asked} if first else asked
 
     def drop_withdrawn(self) -> list[str]:

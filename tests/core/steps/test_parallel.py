@@ -1,6 +1,9 @@
 """Several coroutines of one step at once: each goes on by itself, and the order of results is that of the arguments."""
 
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from inspect import getcoroutinestate
 from typing import Any
 
 import pytest
@@ -8,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold import CommandError, Ctx, GatePolicy, Status, Transition
+from refold.core.steps.parallel import NOT_SENT
 from refold.testing import approve, check_laws, permanent, play, reply, transient
 from tests.core.byhand import ByHand
 from tests.core.small import BOTH, one_step, reason_of
@@ -279,66 +283,197 @@ def test_what_goes_on_around_a_call_of_nobody_waits_for_it(cut: bool) -> None:
     assert task.said == ["done"]
 
 
+async def three_deep(ctx: Ctx) -> None:
+    await ctx.parallel(falls_back(ctx))
+
+
+async def asks_beside_a_race(ctx: Ctx) -> None:
+    async def races_and_raises() -> None:
+        await ctx.first(ctx.sleep(5, id="a"), ctx.sleep(60, id="long"))
+        raise ValueError("a bug that the step expects")
+
+    async def asks() -> None:
+        await ctx.tool("first")
+        await ctx.ask("b", "?")
+
+    with suppress(ValueError):
+        await ctx.parallel(races_and_raises(), asks())
+
+
+@BOTH
+@pytest.mark.parametrize("inner", [falls_back, three_deep])
+def test_a_call_that_waits_for_the_limit_is_not_sent_once_its_coroutine_is_closed(inner: Any, cut: bool) -> None:
+    """
+    The limit is that of a `parallel` around. A task that an earlier release drove past there sends the call.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        await ctx.parallel(inner(ctx), one_call(ctx, "c"), limit=1)
+        return ctx.complete("done")
+
+    task = ByHand(one_step(begin), cut=cut)
+    old = ByHand(one_step(begin), cut=cut, patched=lambda patch: patch != NOT_SENT)
+    for one in (task, old):
+        one.say()
+        one.give("a")
+
+    assert (going(task), going(old)) == (["c"], ["b"])
+    task.give("c")
+    assert task.said == ["done"]
+    assert task.folded() == task.task
+    for id in ("b", "c"):
+        old.give(id)
+    assert old.said == ["done"]
+    assert old.folded() == old.task
+
+
+@BOTH
+def test_a_question_that_waits_for_its_turn_is_not_asked_once_its_coroutine_is_closed(cut: bool) -> None:
+    """
+    Nobody is asked what no coroutine waits for.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        await ctx.parallel(asks_beside_a_race(ctx), one_call(ctx, "c"))
+        return ctx.complete("done")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.give("first")
+    task.ring("a")
+    task.give("c")
+
+    assert (task.waiting, task.said) == ([], ["done"])
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_such_a_call_can_be_awaited_again(cut: bool) -> None:
+    """
+    It is sent then.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        call = ctx.tool("b")
+
+        async def awaits() -> None:
+            await call
+
+        async def inner() -> None:
+            with suppress(ValueError):
+                await ctx.parallel(calls_and_raises(ctx), awaits())
+            await call
+
+        await ctx.parallel(inner(), one_call(ctx, "c"), limit=1)
+        return ctx.complete("done")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.give("a")
+    for id in ("c", "b"):
+        assert going(task) == [id]
+        task.give(id)
+
+    assert task.said == ["done"]
+    assert task.folded() == task.task
+
+
 Tree = str | tuple[str, list[Any]]
 
 TREES = st.recursive(
     st.sampled_from(["tool", "ask", "race", "race with a question", "tool, then raise"]),
     lambda parts: st.tuples(
-        st.sampled_from(["parallel", "in turn", "attempt"]), st.lists(parts, min_size=1, max_size=3)
+        st.sampled_from(["parallel", "one at a time", "attempt parallel", "in turn", "attempt"]),
+        st.lists(parts, min_size=1, max_size=3),
     ),
     max_leaves=12,
 )
 
 
-async def walk(ctx: Ctx, tree: Tree, place: str) -> None:
-    """Await what a tree says; each of its calls has the name of its place."""
-    match tree:
-        case "tool":
-            await ctx.tool(place)
-        case "ask":
-            await ctx.ask(place, "?")
-        case "race":
-            await ctx.first(ctx.sleep(60, id=f"{place} timer"), ctx.llm(place, "Write."))
-        case "race with a question":
-            await ctx.first(ctx.sleep(60, id=f"{place} timer"), ctx.ask(place, "?"))
-        case "parallel", parts:
-            await ctx.parallel(*(walk(ctx, part, f"{place} {number}") for number, part in enumerate(parts)))
-        case "in turn", parts:
-            for number, part in enumerate(parts):
-                await walk(ctx, part, f"{place} {number}")
-        case "attempt", parts:
-            for number, part in enumerate(parts):
-                with suppress(ValueError, CommandError):
-                    await walk(ctx, part, f"{place} {number}")
-        case _:
-            await ctx.tool(place)
-            raise ValueError(place)
+class Walk:
+    """Awaits what a tree says; each call has the name of its place.
+
+    Attributes:
+        awaited: How many open coroutines await each call, by its id.
+    """
+
+    def __init__(self) -> None:
+        self.awaited = Counter[str]()
+
+    @contextmanager
+    def awaiting(self, *ids: str) -> Iterator[None]:
+        self.awaited.update(ids)
+        try:
+            yield
+        finally:
+            self.awaited.subtract(ids)
+
+    async def walk(self, ctx: Ctx, tree: Tree, place: str = "at") -> None:
+        if isinstance(tree, str):
+            with self.awaiting(place, f"{place} timer"):
+                await self.call(ctx, tree, place)
+            return
+        how, trees = tree
+        made = (self.walk(ctx, part, f"{place} {number}") for number, part in enumerate(trees))
+        if how in ("in turn", "attempt"):
+            for part in made:
+                with suppress(*((ValueError, CommandError) if how == "attempt" else ())):
+                    await part
+            return
+        parts = [*made]
+        with suppress(*((ValueError, CommandError) if how == "attempt parallel" else ())):
+            await ctx.parallel(*parts, limit=1 if how == "one at a time" else None)
+        assert all(getcoroutinestate(part) == "CORO_CLOSED" for part in parts)
+
+    async def call(self, ctx: Ctx, what: str, place: str) -> None:
+        match what:
+            case "tool":
+                await ctx.tool(place)
+            case "ask":
+                await ctx.ask(place, "?")
+            case "race":
+                await ctx.first(ctx.sleep(60, id=f"{place} timer"), ctx.llm(place, "Write."))
+            case "race with a question":
+                await ctx.first(ctx.sleep(60, id=f"{place} timer"), ctx.ask(place, "?"))
+            case _:
+                await ctx.tool(place)
+                raise ValueError(place)
 
 
-@given(trees=st.lists(TREES, min_size=2, max_size=4), data=st.data(), cut=st.booleans())
+@given(
+    how=st.sampled_from(["attempt", "one at a time"]),
+    trees=st.lists(TREES, min_size=2, max_size=4),
+    data=st.data(),
+    cut=st.booleans(),
+)
 @settings(max_examples=150, deadline=None)
-def test_whatever_comes_back_first_a_step_comes_to_its_end(trees: list[Tree], data: st.DataObject, cut: bool) -> None:
+def test_whatever_comes_back_first_a_step_comes_to_its_end(
+    how: str, trees: list[Tree], data: st.DataObject, cut: bool
+) -> None:
     """
     However `parallel` and `first` nest, and whichever errors end some of the coroutines and are caught around them.
+    Nothing begins that no coroutine awaits.
     """
+    walk = Walk()
 
     async def begin(ctx: Ctx) -> Transition:
-        await walk(ctx, ("attempt", trees), "at")
+        await walk.walk(ctx, ("attempt", [(how, trees)]))
         return ctx.complete("done")
 
     task = ByHand(one_step(begin), cut=cut)
-    task.say()
+    entry = task.say()
     while task.status not in (Status.COMPLETED, Status.FAILED):
+        assert all(walk.awaited[one.command.id] for one in entry.commands)
         started = [one.command.id for one in task.task.pending.values() if one.started]
         name = data.draw(st.sampled_from([*task.waiting, *started]))
         if name in task.waiting:
-            task.say("an answer", gate=task.gate(name))
+            entry = task.say("an answer", gate=task.gate(name))
         elif name.endswith("timer"):
-            task.ring(name)
+            entry = task.ring(name)
         elif data.draw(st.booleans()):
-            task.fail(name)
+            entry = task.fail(name)
         else:
-            task.give(name, "a value")
+            entry = task.give(name, "a value")
 
     assert (task.status, task.reason) == (Status.COMPLETED, "")
     assert task.folded() == task.task
