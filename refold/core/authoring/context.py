@@ -403,7 +403,8 @@ class Ctx:
             limit: How many calls may be outstanding at once, sleeps not counted; None is no limit.
 
         Raises:
-            SkillError: An argument is no coroutine, or the limit is less than 1.
+            SkillError: An argument is no coroutine, or the limit is less than 1. Raised by the await: two coroutines
+                await one call at once, or a coroutine has begun already, as one that is given twice has.
         """
         for run in runs:
             if not inspect.iscoroutine(run):

@@ -55,7 +55,7 @@ def name_apart(calls: Sequence[Call[Any]], taken: Collection[str] = ()) -> None:
         SkillError: One call is there twice; it can have one id only.
     """
     if (twice := _twice(calls)) is not None:
-        raise SkillError(f"{twice.named} is awaited twice at once; make a call for each, with `ctx` again")
+        raise awaited_twice(twice)
     taken, last = set(taken), dict[str, int]()
     for call in calls:
         id = given = call.command.id
@@ -65,6 +65,11 @@ def name_apart(calls: Sequence[Call[Any]], taken: Collection[str] = ()) -> None:
         if id != given:
             call.command = call.command.model_copy(update={"id": id})
         taken.add(id)
+
+
+def awaited_twice(call: Call[Any]) -> SkillError:
+    """The error for one call that is awaited in two places."""
+    return SkillError(f"{call.named} is awaited twice at once; make a call for each, with `ctx` again")
 
 
 def _twice(calls: Sequence[Call[Any]]) -> Call[Any] | None:

@@ -7,11 +7,12 @@ so a step that is driven again resumes its branches in the same order.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, Generic, TypeVar
 
 from refold.core.commands import AskApproval, AskUser, Sleep
-from refold.core.errors import CommandError, first_of
-from refold.core.steps.calls import Asked, Call, FirstOf, close, name_apart, no_call
+from refold.core.errors import CommandError, SkillError, first_of
+from refold.core.steps.calls import Asked, Call, FirstOf, awaited_twice, close, name_apart, no_call
 
 T = TypeVar("T")
 Completed = list[tuple[Call[Any], Any]]
@@ -19,6 +20,9 @@ Completed = list[tuple[Call[Any], Any]]
 
 NOT_SENT = "refold.not_sent"
 """The patch with which a call that an outer `Parallel` has not sent yet is not sent once its coroutine was closed."""
+
+ONCE = "refold.once"
+"""The patch with which a call or coroutine that two branches await is an error; one of them was lost before."""
 
 
 class Parallel(Generic[T]):
@@ -47,6 +51,11 @@ class Parallel(Generic[T]):
         self.awaited = True
         try:
             for branch in self._branches:
+                if branch.begun and self._patched(ONCE):
+                    raise SkillError(
+                        f"parallel got the coroutine {branch.run.__name__!r}, which has begun already, and a coroutine "
+                        "runs once; call its function for each: `ctx.parallel(f(ctx), f(ctx))`"
+                    )
                 self._went_on(branch, branch.resume(None))
             while (calls := self._next()) is not None:
                 completed: Completed = yield FirstOf(
@@ -84,6 +93,7 @@ class Parallel(Generic[T]):
         """
         self._open = {key: one for key, one in self._open.items() if not one[0].withdrawn}
         self._unsent = [one for one in self._unsent if not one[0].withdrawn]
+        self._check_once()
         asking = {branch.place for call, branch in self._unsent if isinstance(call.command, AskUser | AskApproval)}
         now = []
         limit, busy = self._limit, 0
@@ -103,6 +113,14 @@ class Parallel(Generic[T]):
             self._open |= {id(call): (call, branch) for call, branch in now}
             self._unsent = [one for one in self._unsent if id(one[0]) not in self._open]
         return tuple(call for call, _ in now) if self._open else None
+
+    def _check_once(self) -> None:
+        """Raise an error if two branches await one call, also if they came to it at different times."""
+        seen = set(self._open)
+        for call, _ in self._unsent:
+            if id(call) in seen and self._patched(ONCE):
+                raise awaited_twice(call)
+            seen.add(id(call))
 
     def _by_branch(self, completed: Completed) -> list[tuple[_Branch, Completed]]:
         """Completed calls, grouped by the branch that awaits them, in the order of the branches; others are ignored."""
@@ -133,6 +151,11 @@ class _Branch:
         self.failed: CommandError | None = None
         self._awaited: Asked | FirstOf = ()
         self._results: dict[int, Any] = {}
+
+    @property
+    def begun(self) -> bool:
+        """Whether the coroutine has run before, or was closed."""
+        return getcoroutinestate(self.run) != CORO_CREATED
 
     @property
     def unraised(self) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from inspect import getcoroutinestate
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold import CommandError, Ctx, GatePolicy, Status, Transition
-from refold.core.steps.parallel import NOT_SENT
+from refold.core.steps.parallel import NOT_SENT, ONCE
 from refold.testing import approve, check_laws, permanent, play, reply, transient
 from tests.core.byhand import ByHand
 from tests.core.small import BOTH, one_step, reason_of
@@ -378,10 +377,90 @@ def test_such_a_call_can_be_awaited_again(cut: bool) -> None:
     assert task.folded() == task.task
 
 
+# --- what runs once
+
+
+async def awaits_at_different_times(ctx: Ctx) -> Transition:
+    call = ctx.tool("a")
+
+    async def now() -> Any:
+        return await call
+
+    async def later(deep: bool) -> Any:
+        await ctx.tool("b")
+        return (await ctx.parallel(now()))[0] if deep else await call
+
+    return ctx.complete(f"{await ctx.parallel(now(), later(True), later(False))}")
+
+
+async def awaits_within_a_limit(ctx: Ctx) -> Transition:
+    call = ctx.tool("a")
+
+    async def waits() -> Any:
+        return await call
+
+    return ctx.complete(f"{await ctx.parallel(one_call(ctx, 'b'), waits(), waits(), limit=1)}")
+
+
+async def gives_a_coroutine_twice(ctx: Ctx) -> Transition:
+    async def gathers() -> Any:
+        return await ctx.gather(ctx.tool("b"))
+
+    runs = [gathers()] * 2
+    return ctx.complete(f"{await ctx.parallel(*runs)}")
+
+
+async def awaits_a_parallel_twice(ctx: Ctx) -> Transition:
+    both = ctx.parallel(one_call(ctx, "b"), one_call(ctx, "a"))
+
+    async def waits() -> Any:
+        return await both
+
+    return ctx.complete(f"{await ctx.parallel(waits(), waits())}")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("begin", "reason"),
+    [
+        (awaits_at_different_times, "the call 'a' is awaited twice at once; make a call for each, with `ctx` again"),
+        (awaits_within_a_limit, "the call 'a' is awaited twice at once; make a call for each, with `ctx` again"),
+        (gives_a_coroutine_twice, "parallel got the coroutine 'gathers', which has begun already, and a coroutine "),
+        (awaits_a_parallel_twice, "parallel got the coroutine 'one_call', which has begun already, and a coroutine "),
+    ],
+)
+def test_what_two_coroutines_await_is_an_error(begin: Any, reason: str, cut: bool) -> None:
+    """
+    And leaves none of them without its result.
+    """
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    if task.status is Status.WORKING:
+        task.give("b")
+
+    assert task.status is Status.FAILED
+    assert task.reason.startswith(reason)
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_a_task_that_lost_a_coroutine_goes_on_as_before(cut: bool) -> None:
+    """
+    One that an earlier release drove past there.
+    """
+    task = ByHand(one_step(awaits_within_a_limit), cut=cut, patched=lambda patch: patch != ONCE)
+    task.say()
+    for id in ("b", "a"):
+        task.give(id, id.upper())
+
+    assert task.said == ["('B', 'A', None)"]
+    assert task.folded() == task.task
+
+
 Tree = str | tuple[str, list[Any]]
 
 TREES = st.recursive(
-    st.sampled_from(["tool", "ask", "race", "race with a question", "tool, then raise"]),
+    st.sampled_from(["tool", "shared tool", "ask", "race", "race with a question", "tool, then raise"]),
     lambda parts: st.tuples(
         st.sampled_from(["parallel", "one at a time", "attempt parallel", "in turn", "attempt"]),
         st.lists(parts, min_size=1, max_size=3),
@@ -399,6 +478,7 @@ class Walk:
 
     def __init__(self) -> None:
         self.awaited = Counter[str]()
+        self.shared: Any = None
 
     @contextmanager
     def awaiting(self, *ids: str) -> Iterator[None]:
@@ -410,25 +490,30 @@ class Walk:
 
     async def walk(self, ctx: Ctx, tree: Tree, place: str = "at") -> None:
         if isinstance(tree, str):
-            with self.awaiting(place, f"{place} timer"):
+            with self.awaiting("shared" if tree == "shared tool" else place, f"{place} timer"):
                 await self.call(ctx, tree, place)
             return
         how, trees = tree
-        made = (self.walk(ctx, part, f"{place} {number}") for number, part in enumerate(trees))
+        made = (self.part(ctx, part, place, number) for number, part in enumerate(trees))
         if how in ("in turn", "attempt"):
             for part in made:
                 with suppress(*((ValueError, CommandError) if how == "attempt" else ())):
                     await part
             return
-        parts = [*made]
         with suppress(*((ValueError, CommandError) if how == "attempt parallel" else ())):
-            await ctx.parallel(*parts, limit=1 if how == "one at a time" else None)
-        assert all(getcoroutinestate(part) == "CORO_CLOSED" for part in parts)
+            ended = await ctx.parallel(*made, limit=1 if how == "one at a time" else None)
+            assert ended == tuple(range(len(trees)))
+
+    async def part(self, ctx: Ctx, tree: Tree, place: str, number: int) -> int:
+        await self.walk(ctx, tree, f"{place} {number}")
+        return number
 
     async def call(self, ctx: Ctx, what: str, place: str) -> None:
         match what:
             case "tool":
                 await ctx.tool(place)
+            case "shared tool":
+                await self.shared
             case "ask":
                 await ctx.ask(place, "?")
             case "race":
@@ -452,11 +537,14 @@ def test_whatever_comes_back_first_a_step_comes_to_its_end(
 ) -> None:
     """
     However `parallel` and `first` nest, and whichever errors end some of the coroutines and are caught around them.
-    Nothing begins that no coroutine awaits.
+    Nothing begins that no coroutine awaits, and no coroutine is left without what it awaits: two that await one call at
+    once are an error.
     """
     walk = Walk()
 
     async def begin(ctx: Ctx) -> Transition:
+        walk.shared = ctx.tool("shared")
+        walk.shared.awaited = True  # also where no coroutine comes to it
         await walk.walk(ctx, ("attempt", [(how, trees)]))
         return ctx.complete("done")
 
@@ -475,5 +563,6 @@ def test_whatever_comes_back_first_a_step_comes_to_its_end(
         else:
             entry = task.give(name, "a value")
 
-    assert (task.status, task.reason) == (Status.COMPLETED, "")
+    twice = ("the call 'shared' is awaited twice at once", "two commands with the id 'shared' are in flight")
+    assert task.status is Status.COMPLETED or task.reason.startswith(twice)
     assert task.folded() == task.task
