@@ -44,6 +44,9 @@ from refold.core.steps.spec import StepSpec
 MOVES_BY_PATCH = "refold.moves_by_patch"
 """The patch with which a patch that sets the lifecycle's field makes a move; earlier releases did not check it."""
 
+REFUSED = "refold.refused"
+"""The patch with which a step fails whose transition the fold would refuse: `on_error` runs, and there is an audit."""
+
 
 class ContractedMachine(StepMachine):
     """A skill made of steps with a contract."""
@@ -116,10 +119,19 @@ class _Orchestrator(Hooks):
             if self.saved is None:
                 assert isinstance(event, UserMessage)
                 self._begin(event)
-            transition = self.machine.take(self.drive, self.saved, event)
+            transition = self._checked(self.machine.take(self.drive, self.saved, event))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever fails is audited, then raised by the fold
             transition = self._failed(error)
         return altered(transition, audit=tuple(self.audit)) if self.audit else transition
+
+    def _checked(self, transition: Transition) -> Transition:
+        """The transition, or the error with which the fold would refuse it later, when no step can handle it."""
+        try:
+            self.moment.check(altered(transition, withdraws=tuple(self.moment.withdrawn)))
+        except SkillError:
+            if self.moment.patched(REFUSED, False):
+                raise
+        return transition
 
     def _begin(self, event: UserMessage) -> None:
         """Make the first state."""
@@ -214,6 +226,8 @@ class _Orchestrator(Hooks):
             raise execution.guard.writes(changed)
         if step.contract.on_error:
             return self._handled(step, outcome)
+        if isinstance(outcome, Transition):
+            self._checked(outcome)
         if isinstance(outcome, Transition) and outcome.ending is Ending.FAILED:
             raise _Failed(outcome.after(said))
         if isinstance(outcome, Transition) and outcome.ending is Ending.REJECTED:
@@ -279,7 +293,7 @@ class _Orchestrator(Hooks):
         self.error = self._note_error(error)
         if isinstance(error, AdapterError) and (way := self._fallback(step)) is not None:
             try:
-                return self.drive.enter(way, {})
+                return self._checked(self.drive.enter(way, {}))
             except (Exception, SystemExit) as second:  # noqa: BLE001 - as in `on`
                 return self._failed(second)
         if self.saved is None and step.start and isinstance(error, InvariantError | RequirementError):

@@ -10,6 +10,7 @@ import re
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from threading import current_thread, main_thread
 from traceback import walk_tb
 
@@ -256,6 +257,7 @@ def _moment(draft: Draft) -> Moment:
         patched=draft.patched,
         enters=draft.entered.append,
         interruption=draft.interruption,
+        check=partial(_check_early, draft),
     )
 
 
@@ -292,6 +294,14 @@ def _apply(draft: Draft, transition: Transition) -> None:
         draft.move(TaskEvent.PAUSE_FOR_APPROVAL)
     elif not draft.waits:
         _leave_pause(draft)
+
+
+def _check_early(draft: Draft, transition: Transition) -> None:
+    """Raise what `_apply` would raise for this transition. The draft stays as it is."""
+    later = copy(draft)
+    later.pending = {**draft.pending}
+    later.withdraw(transition.withdraws)
+    _check(later, transition)
 
 
 def _check(draft: Draft, transition: Transition) -> None:

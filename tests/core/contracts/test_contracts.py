@@ -496,6 +496,56 @@ def test_what_a_failing_step_and_its_handler_say_is_said() -> None:
     assert story.snapshot.progress == "gave up"
 
 
+async def rejects_late(ctx: Ctx, state: Work) -> Transition:
+    return ctx.reject("too late")
+
+
+async def ends_and_asks(ctx: Ctx, state: Work) -> Transition:
+    return ctx.complete("Done.").patch(text="x").cmd(Cmd.llm("title"))
+
+
+async def fails_and_asks(ctx: Ctx, state: Work) -> Transition:
+    return ctx.fail("no words").cmd(Cmd.llm("title"))
+
+
+async def asks_twice_in_one_thread(ctx: Ctx, state: Work) -> Transition:
+    await ctx.gather(ctx.chat("one", "Hi."), ctx.chat("two", "Hi."))
+    return ctx.complete()
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (rejects_late, "a skill rejects a task in answer to its first message only"),
+        (ends_and_asks, "the task ends, and asks for 'title' all the same"),
+        (fails_and_asks, "the task ends, and asks for 'title' all the same"),
+        (asks_twice_in_one_thread, "chat 'two' goes on with thread 'main' while 'one' waits"),
+    ],
+)
+def test_what_is_refused_of_a_transition_is_a_failure_of_its_step(body: Any, reason: str, cut: bool) -> None:
+    """
+    The handler gets it, and the audit has it once; a task of an earlier release fails with neither.
+    """
+    task, old = ByHand(writer(body=body), cut=cut), ByHand(writer(body=body), cut=cut, patched=lambda _: False)
+    for one in (task, old):
+        one.say("Tides")
+        one.give("plan", PLAN)
+
+    assert task.reason.startswith(reason)
+    assert old.reason.startswith(reason)
+    assert [(event.stage, event.err is None) for event in task.journal[-1].audit] == [
+        ("plan", True),
+        ("write", False),
+        ("handle", True),
+    ]
+    assert old.journal[-1].audit == ()
+    after = Work.model_validate(cast("Any", task.task.state)["state"])
+    assert after.trouble == next(event.err for event in task.journal[-1].audit if event.stage == "write")
+    assert (after.phase, after.text) == ("failed", "")
+    assert (task.folded(), old.folded()) == (task.task, old.task)
+
+
 def test_a_handler_that_fails_hides_nothing() -> None:
     """
     The task fails for what it was called for; the audit holds both.
