@@ -397,9 +397,9 @@ class Ctx:
         gates pause the task, and a paused task sends no commands; so all are asked together when no other call is
         outstanding. Calls with the same id are numbered as in `gather`.
 
-        Any other error of a coroutine is raised by the await at once, and ends the other coroutines. Their outstanding
-        calls stay in flight, and their outcomes are ignored; calls that waited for the `limit` of a `parallel` around
-        this one, or for its turn to ask, are not sent.
+        Any other error of a coroutine is raised by the await at once, and ends the other coroutines. Their effects stay
+        in flight, and the outcomes are ignored. Their questions are closed, timers stopped and calls by `llm` canceled,
+        and calls that waited for the `limit` of a `parallel` around this one, or for its turn to ask, are not sent.
 
         Args:
             runs: Coroutines, made by calling `async def` functions.

@@ -29,7 +29,7 @@ class Call(Generic[T]):
         self.awaited = False
         self.raced = False
         self.in_flight = False
-        self.withdrawn = False  # it lost its race to another call, or its coroutine was closed before it was sent
+        self.withdrawn = False  # it lost its race to another call, or an error closed its coroutine
 
     @property
     def named(self) -> str:

@@ -12,14 +12,14 @@ from typing import Any, Generic, TypeVar
 
 from refold.core.commands import AskApproval, AskUser, Sleep
 from refold.core.errors import CommandError, SkillError, first_of
-from refold.core.steps.calls import Asked, Call, FirstOf, awaited_twice, close, name_apart, no_call
+from refold.core.steps.calls import RACEABLE, Asked, Call, FirstOf, awaited_twice, close, name_apart, no_call
 
 T = TypeVar("T")
 Completed = list[tuple[Call[Any], Any]]
 """Completed calls, each with its value or its failure."""
 
-NOT_SENT = "refold.not_sent"
-"""The patch with which a call that an outer `Parallel` has not sent yet is not sent once its coroutine was closed."""
+CLOSED = "refold.closed"
+"""The patch with which calls of a coroutine that an error closed are withdrawn, except effects in flight."""
 
 ONCE = "refold.once"
 """The patch with which a call or coroutine that two branches await is an error; one of them was lost before."""
@@ -53,7 +53,7 @@ class Parallel(Generic[T]):
             for branch in self._branches:
                 if branch.begun and self._patched(ONCE):
                     raise SkillError(
-                        f"parallel got the coroutine {branch.run.__name__!r}, which has begun already, and a coroutine "
+                        f"parallel got the coroutine {branch.name!r}, which has begun already, and a coroutine "
                         "runs once; call its function for each: `ctx.parallel(f(ctx), f(ctx))`"
                     )
                 self._went_on(branch, branch.resume(None))
@@ -64,7 +64,7 @@ class Parallel(Generic[T]):
                 for branch, results in self._by_branch(completed):
                     self._went_on(branch, branch.receive(results))
         except Exception:
-            self._withdraw_unsent()
+            self._withdraw()
             raise
         finally:
             self.close()
@@ -72,11 +72,16 @@ class Parallel(Generic[T]):
             raise failed
         return tuple(branch.value for branch in self._branches)
 
-    def _withdraw_unsent(self) -> None:
-        """Withdraw the calls that an outer `Parallel` has not sent yet: after an error nobody awaits them."""
-        unsent = [call for call, _ in self._open.values() if not call.in_flight]
-        if unsent and self._patched(NOT_SENT):
-            for call in unsent:
+    def _withdraw(self) -> None:
+        """Withdraw the calls that nobody awaits after an error, as those of a race that lost.
+
+        Not sent yet are the calls that an outer `Parallel` has kept back. A question that stayed open would keep the
+        task paused.
+        """
+        calls = [call for call, _ in self._open.values()]
+        lost = [call for call in calls if not call.in_flight or isinstance(call.command, RACEABLE)]
+        if lost and self._patched(CLOSED):
+            for call in lost:
                 call.withdrawn = True
 
     def _went_on(self, branch: _Branch, calls: Sequence[Call[Any]]) -> None:
@@ -151,6 +156,11 @@ class _Branch:
         self.failed: CommandError | None = None
         self._awaited: Asked | FirstOf = ()
         self._results: dict[int, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the coroutine's function."""
+        return str(getattr(self.run, "__name__", self.run))
 
     @property
     def begun(self) -> bool:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold import CommandError, Ctx, GatePolicy, Status, Transition
-from refold.core.steps.parallel import NOT_SENT, ONCE
+from refold.core.steps.calls import RACEABLE
+from refold.core.steps.parallel import CLOSED, ONCE
 from refold.testing import approve, check_laws, permanent, play, reply, transient
 from tests.core.byhand import ByHand
 from tests.core.small import BOTH, one_step, reason_of
@@ -311,7 +312,7 @@ def test_a_call_that_waits_for_the_limit_is_not_sent_once_its_coroutine_is_close
         return ctx.complete("done")
 
     task = ByHand(one_step(begin), cut=cut)
-    old = ByHand(one_step(begin), cut=cut, patched=lambda patch: patch != NOT_SENT)
+    old = ByHand(one_step(begin), cut=cut, patched=lambda patch: patch != CLOSED)
     for one in (task, old):
         one.say()
         one.give("a")
@@ -343,6 +344,62 @@ def test_a_question_that_waits_for_its_turn_is_not_asked_once_its_coroutine_is_c
     task.give("c")
 
     assert (task.waiting, task.said) == ([], ["done"])
+    assert task.folded() == task.task
+
+
+async def asks_for_a_minute(ctx: Ctx, name: str) -> None:
+    number, _ = await ctx.first(ctx.ask(name, "?"), ctx.sleep(60, id=f"{name} timer"))
+    if number == 1:
+        raise TimeoutError(name)
+
+
+async def thinks(ctx: Ctx, name: str) -> None:
+    await ctx.gather(ctx.llm(name, "Think."), ctx.sleep(60, id=f"{name} timer"))
+
+
+@BOTH
+def test_a_timeout_that_ends_the_coroutines_closes_their_questions(cut: bool) -> None:
+    """
+    The task would stay paused for an answer that nobody waits for, as that of an earlier release does.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        with suppress(TimeoutError):
+            await ctx.parallel(asks_for_a_minute(ctx, "a"), asks_for_a_minute(ctx, "b"))
+        return ctx.complete(await ctx.tool("tell"))
+
+    task = ByHand(one_step(begin), cut=cut)
+    old = ByHand(one_step(begin), cut=cut, patched=lambda patch: patch != CLOSED)
+    for one in (task, old):
+        one.say()
+        one.ring("a timer")
+
+    assert (task.waiting, task.out, old.waiting, old.out) == ([], ["tell"], ["b"], [])
+    task.give("tell", "told")
+    assert task.said[-1] == "told"
+    assert task.folded() == task.task
+    old.say("an answer")
+    old.give("tell", "told")
+    assert old.said[-1] == "told"
+    assert old.folded() == old.task
+
+
+@BOTH
+def test_timers_and_model_calls_of_closed_coroutines_are_withdrawn(cut: bool) -> None:
+    """
+    An effect stays in flight, since it may have taken place.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        with suppress(ValueError):
+            await ctx.parallel(calls_and_raises(ctx), thinks(ctx, "b"), one_call(ctx, "c"))
+        return ctx.complete(await ctx.tool("tell"))
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.give("a")
+
+    assert (task.out, task.alarms) == (["c", "tell"], [])
     assert task.folded() == task.task
 
 
@@ -537,8 +594,8 @@ def test_whatever_comes_back_first_a_step_comes_to_its_end(
 ) -> None:
     """
     However `parallel` and `first` nest, and whichever errors end some of the coroutines and are caught around them.
-    Nothing begins that no coroutine awaits, and no coroutine is left without what it awaits: two that await one call at
-    once are an error.
+    Nothing begins, and no question stays open, that no coroutine awaits; and no coroutine is left without what it
+    awaits: two that await one call at once are an error.
     """
     walk = Walk()
 
@@ -552,6 +609,9 @@ def test_whatever_comes_back_first_a_step_comes_to_its_end(
     entry = task.say()
     while task.status not in (Status.COMPLETED, Status.FAILED):
         assert all(walk.awaited[one.command.id] for one in entry.commands)
+        out = [one.command for one in task.task.pending.values()] + [one.ask for one in task.task.waits]
+        if task.live.run is not None:  # else the skill was not called, and no coroutine is suspended
+            assert all(walk.awaited[one.id] for one in out if isinstance(one, RACEABLE))
         started = [one.command.id for one in task.task.pending.values() if one.started]
         name = data.draw(st.sampled_from([*task.waiting, *started]))
         if name in task.waiting:
