@@ -62,7 +62,7 @@ class Parallel(Generic[T]):
                     calls, tuple(id for _, ids in sorted(self._unraised.items()) for id in ids)
                 )
                 for branch, results in self._by_branch(completed):
-                    self._went_on(branch, branch.receive(results))
+                    self._went_on(branch, branch.receive(results, self._patched))
         except Exception:
             self._withdraw()
             raise
@@ -193,12 +193,17 @@ class _Branch:
             raise no_call("a coroutine in ctx.parallel", awaited)
         return awaited
 
-    def receive(self, completed: Completed) -> Sequence[Call[Any]]:
+    def receive(self, completed: Completed, patched: Callable[[str], bool]) -> Sequence[Call[Any]]:
         """Resume the coroutine if it has enough results now. Returns the calls that it awaits next."""
         if not self._awaited:
             return ()  # it has ended, and left a call outstanding: one of a `Parallel` that an error ended
         if isinstance(self._awaited, FirstOf):
             return self.resume(completed)
+        mine = {id(call) for call in self._awaited}
+        ignored = [result for call, result in completed if id(call) not in mine]
+        if any(isinstance(result, CommandError) for result in ignored) and patched(CLOSED):
+            # Else recovery would take a failure that is never raised for one that is to come, and send the call again.
+            completed = [one for one in completed if id(one[0]) in mine]
         self._results |= {id(call): result for call, result in completed}
         if any(id(call) not in self._results for call in self._awaited):
             return ()

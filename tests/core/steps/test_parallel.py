@@ -404,7 +404,34 @@ def test_timers_and_model_calls_of_closed_coroutines_are_withdrawn(cut: bool) ->
 
 
 @BOTH
-def test_such_a_call_can_be_awaited_again(cut: bool) -> None:
+def test_a_failed_effect_of_a_closed_coroutine_is_not_sent_again_by_recovery(cut: bool) -> None:
+    """
+    Its failure is raised nowhere, so no code handles it better the next time.
+    """
+
+    async def goes_on(ctx: Ctx) -> None:
+        await falls_back(ctx)
+        await ctx.gather(ctx.tool("d"), ctx.tool("e"))
+
+    async def begin(ctx: Ctx) -> Transition:
+        await ctx.parallel(goes_on(ctx), one_call(ctx, "c"))
+        return ctx.complete("done")
+
+    task = ByHand(one_step(begin), cut=cut)
+    old = ByHand(one_step(begin), cut=cut, patched=lambda patch: patch != CLOSED)
+    for one in (task, old):
+        one.say()
+        one.give("a")
+        one.fail("b")
+        one.give("d")
+        one.cancel()
+
+    assert task.folded() == task.task
+    assert (task.recovered().out, old.recovered().out) == (["c", "e"], ["b", "c", "e"])
+
+
+@BOTH
+def test_a_call_that_was_not_sent_can_be_awaited_again(cut: bool) -> None:
     """
     It is sent then.
     """
