@@ -44,7 +44,7 @@ from refold.core.steps.spec import StepSpec
 MOVES_BY_PATCH = "refold.moves_by_patch"
 """The patch with which a patch that sets the lifecycle's field makes a move; earlier releases did not check it."""
 
-REFUSED = "refold.refused"
+REFUSED = "refold.refused_in_step"
 """The patch with which a step fails whose transition the fold would refuse: `on_error` runs, and there is an audit."""
 
 
