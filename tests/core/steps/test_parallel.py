@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold import CommandError, Ctx, GatePolicy, Status, Transition
+from refold.core.commands import Sleep
 from refold.core.steps.calls import RACEABLE
 from refold.core.steps.parallel import CLOSED, ONCE
 from refold.testing import approve, check_laws, permanent, play, reply, transient
@@ -543,8 +544,13 @@ def test_a_task_that_lost_a_coroutine_goes_on_as_before(cut: bool) -> None:
 
 Tree = str | tuple[str, list[Any]]
 
+LEAVES = (
+    *("tool", "shared tool", "gather", "sleep", "ask", "tool, then raise"),
+    *("race", "race of timers", "race with a question"),
+)
+
 TREES = st.recursive(
-    st.sampled_from(["tool", "shared tool", "ask", "race", "race with a question", "tool, then raise"]),
+    st.sampled_from(LEAVES),
     lambda parts: st.tuples(
         st.sampled_from(["parallel", "one at a time", "attempt parallel", "in turn", "attempt"]),
         st.lists(parts, min_size=1, max_size=3),
@@ -558,10 +564,12 @@ class Walk:
 
     Attributes:
         awaited: How many open coroutines await each call, by its id.
+        limited: The places whose calls go one at a time.
     """
 
     def __init__(self) -> None:
         self.awaited = Counter[str]()
+        self.limited: set[str] = set()
         self.shared: Any = None
 
     @contextmanager
@@ -574,7 +582,8 @@ class Walk:
 
     async def walk(self, ctx: Ctx, tree: Tree, place: str = "at") -> None:
         if isinstance(tree, str):
-            with self.awaiting("shared" if tree == "shared tool" else place, f"{place} timer"):
+            own = (place, f"{place} again", f"{place} timer", f"{place} later timer")
+            with self.awaiting(*(["shared"] if tree == "shared tool" else own)):
                 await self.call(ctx, tree, place)
             return
         how, trees = tree
@@ -584,6 +593,8 @@ class Walk:
                 with suppress(*((ValueError, CommandError) if how == "attempt" else ())):
                     await part
             return
+        if how == "one at a time":
+            self.limited.add(f"{place} ")
         with suppress(*((ValueError, CommandError) if how == "attempt parallel" else ())):
             ended = await ctx.parallel(*made, limit=1 if how == "one at a time" else None)
             assert ended == tuple(range(len(trees)))
@@ -596,12 +607,18 @@ class Walk:
         match what:
             case "tool":
                 await ctx.tool(place)
+            case "gather":
+                await ctx.gather(ctx.tool(place), ctx.tool(f"{place} again"), ctx.sleep(60, id=f"{place} timer"))
+            case "sleep":
+                await ctx.sleep(60, id=f"{place} timer")
             case "shared tool":
                 await self.shared
             case "ask":
                 await ctx.ask(place, "?")
             case "race":
                 await ctx.first(ctx.sleep(60, id=f"{place} timer"), ctx.llm(place, "Write."))
+            case "race of timers":
+                await ctx.first(ctx.sleep(60, id=f"{place} timer"), ctx.sleep(90, id=f"{place} later timer"))
             case "race with a question":
                 await ctx.first(ctx.sleep(60, id=f"{place} timer"), ctx.ask(place, "?"))
             case _:
@@ -621,8 +638,8 @@ def test_whatever_comes_back_first_a_step_comes_to_its_end(
 ) -> None:
     """
     However `parallel` and `first` nest, and whichever errors end some of the coroutines and are caught around them.
-    Nothing begins, and no question stays open, that no coroutine awaits; and no coroutine is left without what it
-    awaits: two that await one call at once are an error.
+    No more effects are out than a limit says. Nothing begins, and no question stays open, that no coroutine awaits. No
+    coroutine is left without what it awaits: two that await one call at once are an error.
     """
     walk = Walk()
 
@@ -636,7 +653,10 @@ def test_whatever_comes_back_first_a_step_comes_to_its_end(
     entry = task.say()
     while task.status not in (Status.COMPLETED, Status.FAILED):
         assert all(walk.awaited[one.command.id] for one in entry.commands)
-        out = [one.command for one in task.task.pending.values()] + [one.ask for one in task.task.waits]
+        effects = [one.command for one in task.task.pending.values()]
+        for place in walk.limited:
+            assert sum(one.id.startswith(place) for one in effects if not isinstance(one, Sleep)) <= 1
+        out = [*effects, *(wait.ask for wait in task.task.waits)]
         if task.live.run is not None:  # else the skill was not called, and no coroutine is suspended
             assert all(walk.awaited[one.id] for one in out if isinstance(one, RACEABLE))
         started = [one.command.id for one in task.task.pending.values() if one.started]
