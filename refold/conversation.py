@@ -204,8 +204,9 @@ def previous_of(snapshot: Snapshot) -> Previous:
     """The part of a task that the next task takes over.
 
     Of a thread and its copies (`main`, `main~2`, `main~3`), which an agent makes where it discards a reply, only the
-    newest is taken, under the thread's name. A number that does not follow from 2 on is part of the name. A tool call
-    without a result gets the result `UNANSWERED`, since providers refuse a conversation without one.
+    newest one with turns is taken, under the thread's name: a copy whose first call failed or was canceled has none.
+    A number that does not follow from 2 on is part of the name. A tool call without a result gets the result
+    `UNANSWERED`, since providers refuse a conversation without one.
     """
     threads = snapshot.threads
     newest: dict[str, Thread] = {}
@@ -216,7 +217,8 @@ def previous_of(snapshot: Snapshot) -> Previous:
             if (copy := f"{name}~{number}") not in threads:
                 break
             copies.add(copy)
-            newest[name] = threads[copy]
+            if threads[copy].said:
+                newest[name] = threads[copy]
     taken = {name: _closed(thread) for name, thread in newest.items() if name not in copies}
     return Previous(task_id=snapshot.task_id, threads=taken)
 

@@ -12,7 +12,7 @@ from refold.core.events import ChatResult
 from refold.core.fold.apply import advance
 from refold.core.fold.journal import Entry
 from refold.lineage.recover import recover
-from refold.testing import FakeEngine, calls, play
+from refold.testing import FakeEngine, calls, permanent, play
 from refold.testing.play import START
 from tests.agent.shop import TOOLS, shop
 
@@ -105,6 +105,25 @@ async def test_a_task_goes_on_with_the_conversation_of_another() -> None:
     said = [getattr(one, "text", "") or one.content.text for one in snapshot.threads["main"].said]  # type: ignore[union-attr]
     assert (said, snapshot.previous) == (["one", "1", "two", "2"], first.task_id)
     assert len(before.threads["main"].said) == 2
+
+
+async def test_a_task_goes_on_with_a_conversation_whose_last_call_failed() -> None:
+    """
+    A hook discards a reply, and the call that repeats it fails: the next task has what was said before.
+    """
+
+    def repeat(event: AfterModelCall) -> None:
+        event.retry = event.reply is not None and event.reply.text == "2"
+
+    agent = shop(turns=None, plugins=[repeat])
+    engine = FakeEngine([agent], answers={"model": ["1", "2", permanent("down"), "3"]})
+    first = await agent.invoke(engine, "one")
+    failed = await agent.invoke(engine, "two", task_id=first.task_id)
+    third = await agent.invoke(engine, "three", previous=first.task_id)
+    snapshot = await engine.at(third.task_id, third.task.seq)
+
+    said = [getattr(one, "text", "") or one.content.text for one in snapshot.threads["main"].said]  # type: ignore[union-attr]
+    assert (failed.status, said) == (Status.FAILED, ["one", "1", "two", "2", "three", "3"])
 
 
 async def test_what_was_left_open_is_closed() -> None:

@@ -1,5 +1,6 @@
 """Conversations: what a thread holds, what a call carries, and what stands for the rest."""
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -449,9 +450,9 @@ def test_scripts_answer_a_chat_with_what_a_model_can_say() -> None:
         play(Talks, "go", reply("model", 3))
 
 
-def carried(*names: str) -> dict[str, str]:
-    """What the next task has in which thread, after a task that said each thread's name in the thread."""
-    threads = {name: EMPTY.after(as_said(name)) for name in names}
+def carried(*names: str, empty: Collection[str] = ()) -> dict[str, str]:
+    """What the next task has in which thread, after a task that said each thread's name in those that are not empty."""
+    threads = {name: EMPTY if name in empty else EMPTY.after(as_said(name)) for name in names}
     now = datetime(2026, 1, 1, tzinfo=UTC)
     taken = previous_of(Snapshot(task_id="t", skill="s", at=now, threads=threads)).threads
     return {name: thread.said[0].content.text for name, thread in taken.items() if isinstance(thread.said[0], UserSaid)}
@@ -474,3 +475,11 @@ def test_the_next_task_has_the_newest_copy_of_a_thread() -> None:
         "main~5": "main~5",
         "user~41": "user~41~2",
     }
+
+
+def test_the_next_task_has_the_conversation_whose_copy_is_empty() -> None:
+    """
+    A call that starts a copy makes the thread; if the call fails, the copy has no turns, and its number is taken.
+    """
+    assert carried("main", "main~2", "main~3", empty=["main~3"]) == {"main": "main~2"}
+    assert carried("main", "main~2", "main~3", empty=["main~2", "main~3"]) == {"main": "main"}
