@@ -7,6 +7,7 @@ import pytest
 
 from refold import InputRejected, Status
 from refold.agent import AfterModelCall, AfterTools, Agent, BeforeInvocation, Budget, LoopTurn, StepStatus
+from refold.conversation import UNANSWERED
 from refold.core.chat import ToolReturn
 from refold.core.events import ChatResult
 from refold.core.fold.apply import advance
@@ -142,7 +143,24 @@ async def test_what_was_left_open_is_closed() -> None:
 
     returned = [one for one in snapshot.threads["main"].said if isinstance(one, ToolReturn)]
     assert (first.status, second.text) == (Status.FAILED, "2")
-    assert [(one.value, one.failed) for one in returned] == [("the task ended before this was called", True)]
+    assert [(one.value, one.failed) for one in returned] == [(UNANSWERED, True)]
+
+
+async def test_no_task_reads_that_a_call_was_not_made_which_was() -> None:
+    """
+    The model call that would have told the model of the result failed: the next task reads that it may have been made.
+    """
+    agent = shop()
+    model = [calls("buy", item="tea"), permanent("down"), "Let me look."]
+    engine = FakeEngine([agent], answers={"model": model}, tools=TOOLS)
+    first = await agent.invoke(engine, "one")
+    second = await agent.invoke(engine, "two", previous=first.task_id)
+    snapshot = await engine.at(second.task_id, second.task.seq)
+
+    (returned,) = [one for one in snapshot.threads["main"].said if isinstance(one, ToolReturn)]
+    assert first.status is Status.FAILED
+    assert returned.failed
+    assert "may have been made" in str(returned.value)
 
 
 async def test_an_agent_calls_an_agent() -> None:
