@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from refold.agent.tools import AgentTool
+from refold.agent.tools import AgentTool, names_remote
 from refold.core.gates import GateKind, GatePolicy
 
 Gates = Literal["effects", "none"] | Collection[str] | Mapping[str, GatePolicy]
@@ -64,7 +64,7 @@ def gates_of(
     problems = [
         f"gates: there is no tool {name!r}; there are: {', '.join([*names, *remote]) or 'none'}"
         for name in named
-        if name not in names and name.partition(".")[0] not in servers
+        if name not in names and not (names_remote(name) and name.partition(".")[0] in servers)
     ]
     problems += [
         f"gates: {name!r} has {one!r}; it is a GatePolicy"

@@ -258,7 +258,7 @@ def tools_of(given: Any, brought: Iterable[Any] = ()) -> tuple[dict[str, AgentTo
         problems.append(f"tools={given!r}: it is a list; write tools=[...]")
         given = ()
     for one in (*given, *brought):
-        if isinstance(one, str) and _REMOTE.fullmatch(one):
+        if names_remote(one):
             remote.append(one)
             continue
         try:
@@ -272,6 +272,11 @@ def tools_of(given: Any, brought: Iterable[Any] = ()) -> tuple[dict[str, AgentTo
             problems.append(f"tools: two are named {made.name!r}")
         tools[made.name] = made
     return tools, remote, problems
+
+
+def names_remote(one: Any) -> bool:
+    """Whether it is the name of a server's tool, `server.tool`, or of all of a server's, `server.*`."""
+    return isinstance(one, str) and _REMOTE.fullmatch(one) is not None
 
 
 async def found_at(ctx: Ctx, remote: Sequence[str], gated: Iterable[str] = ()) -> list[RemoteTool]:
