@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from refold.agent.tools import AgentTool
 from refold.core.authoring.context import Ctx
 from refold.core.chat import Reply, Said, ToolOffer
-from refold.core.content import Content
+from refold.core.content import Artifact, Content, Part
 from refold.core.events import SkillOutcome
 from refold.core.retry_policy import RetryPolicy
 from refold.core.steps.calls import Call
@@ -94,16 +94,46 @@ class Chat:
         )
 
 
+WHOLE_ARTIFACTS = "agent.whole_artifacts"
+"""A patch: tasks that were recorded before read of a part's artifact the text or the first data alone, and of an
+artifact named `text` in place of the message."""
+
+
 class Commands:
     """Calls a tool by a tool command, and a skill by a child task."""
 
     async def call(
         self, ctx: Ctx, tool: AgentTool, args: Mapping[str, JsonValue], retry: RetryPolicy | None
     ) -> JsonValue:
-        """See `ToolClient`. The result of a skill's task is its artifacts by name, else its last message."""
+        """See `ToolClient`. The result of a skill's task is its last message, with its artifacts by name if it has any.
+
+        An artifact named `text` is `artifact text`, since the message is `text`.
+        """
         came: JsonValue = await Call(tool.command(args, retry), Any)
         if tool.skill is None:
             return came
         outcome = SkillOutcome.model_validate(came)
+        if not outcome.artifacts:
+            return outcome.text
+        named = {f"artifact {one.name}" if one.name == "text" else one.name: one for one in outcome.artifacts}
+        whole = {"text": outcome.text, **{name: _value_of(one) for name, one in named.items()}}
         handed = {one.name: one.text or Content(parts=one.parts).data for one in outcome.artifacts}
-        return {"text": outcome.text, **handed} if handed else outcome.text
+        before: JsonValue = {"text": outcome.text, **handed}
+        return whole if whole == before or ctx.patched(WHOLE_ARTIFACTS) else before
+
+
+def _value_of(artifact: Artifact) -> JsonValue:
+    """What a model reads of an artifact: its text, its data, its file's name, or a list of them."""
+    if all(part.text is not None for part in artifact.parts):
+        return artifact.text
+    values = [_value_in(part, artifact.name) for part in artifact.parts]
+    return values[0] if len(values) == 1 else values
+
+
+def _value_in(part: Part, artifact: str) -> JsonValue:
+    if part.text is not None:
+        return part.text
+    if part.data is not None:
+        return part.data
+    file: dict[str, JsonValue] = {"file": part.filename or part.url or artifact}
+    return file if part.media_type is None else {**file, "media_type": part.media_type}

@@ -1,0 +1,68 @@
+"""What agents do behind a patch: tasks that were recorded before it replay as they were recorded."""
+
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from refold import Artifact, Part
+from refold.agent import Agent, skill_tool
+from refold.core.chat import Reply, ToolCall, ToolReturn
+from refold.core.commands import CallChat
+from refold.core.events import SkillOutcome, SkillResult
+from tests.core.byhand import ByHand
+
+CUT = pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
+
+
+def asks(name: str, **args: Any) -> Reply:
+    """A reply that calls one tool."""
+    return Reply(tool_calls=(ToolCall(id="1", name=name, args=args),), stop="tools")
+
+
+def told(task: ByHand) -> list[Any]:
+    """What the open model call says."""
+    chat = task.pending("model").command
+    assert isinstance(chat, CallChat)
+    return [one.value if isinstance(one, ToolReturn) else one.content.text for one in chat.say]  # type: ignore[union-attr]
+
+
+# --- what a part hands over
+
+REPORT = SkillOutcome(
+    task_id="part",
+    text="Two pictures.",
+    artifacts=(
+        Artifact.from_text("text", "A note."),
+        Artifact(name="file-1.png", parts=(Part(raw=b"x", filename="file-1.png", media_type="image/png"),)),
+        Artifact(name="rows", parts=(Part(data=[1]), Part(data=[2]), Part(text="three"), Part(url="https://a.example"))),
+        Artifact.from_data("answer", {"n": 2}),
+        Artifact(name="raw", parts=(Part(raw=b"x"),)),
+    ),
+)
+WHOLE = {
+    "text": "Two pictures.",
+    "artifact text": "A note.",
+    "file-1.png": {"file": "file-1.png", "media_type": "image/png"},
+    "rows": [[1], [2], "three", {"file": "https://a.example"}],
+    "answer": {"n": 2},
+    "raw": {"file": "raw"},
+}
+BEFORE = {"text": "A note.", "file-1.png": None, "rows": "three", "answer": {"n": 2}, "raw": None}
+
+
+@CUT
+@pytest.mark.parametrize(("patched", "read"), [(True, WHOLE), (False, BEFORE)], ids=["now", "recorded-before"])
+def test_the_model_reads_all_of_a_parts_artifacts(cut: bool, patched: bool, read: JsonValue) -> None:
+    """
+    Of a file its name; and the part's message, also beside an artifact that is named `text`.
+    """
+    helper = Agent("helper", instructions="Help.")
+    task = ByHand(Agent("host", tools=[skill_tool(helper)], gates="none"), cut=cut, patched=lambda _: patched)
+    task.say("go")
+    task.give("model", asks("helper", message="Draw."))
+    id = task.pending("helper").invocation_id
+    task.feed(SkillResult(id="helper", invocation_id=id, outcome=REPORT))
+
+    assert told(task) == [read]
+    assert task.folded() == task.task
