@@ -7,6 +7,7 @@ Each cycle is a `goto` of its own, so the task discards the cycle's results and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -27,6 +28,12 @@ from refold.core.steps.table import step, steps_of
 
 ANSWER = "answer"
 """The artifact with a typed answer."""
+
+EVERY_FILE = "agent.every_file"
+"""A patch: tasks recorded before hand over no files beside tool calls, and number those of each reply from 1."""
+
+_NUMBER = re.compile(r"file-([0-9]{1,9})((?:\..*)?)")
+"""The name that a worker gives a file in a model's reply."""
 
 ANSWER_DUE = "not called: the answer was due"
 """The result of a call in a reply that must be the answer."""
@@ -142,8 +149,7 @@ class AnyLoop:
         if self.parts.output is not None and reply.value is not None:
             ctx.decode(self.parts.output, reply.value)  # middleware may have put another one in its place
         handed = [] if reply.value is None else [Artifact.from_data(ANSWER, reply.value)]
-        handed += [Artifact(name=one.filename or f"file-{n}", parts=(one,)) for n, one in enumerate(reply.files, 1)]
-        return _content(reply), handed
+        return _content(reply), [*handed, *_files_in(reply)]
 
     def _tell(self, ctx: Ctx, state: AgentState, doing: str) -> None:
         """Show what the agent is doing."""
@@ -170,11 +176,14 @@ class AnyLoop:
         )
 
     async def _asks(self, turn: ModelTurn) -> Reply:
-        state = turn.state
+        ctx, state = turn.ctx, turn.state
         state.last_reply, state.withheld = None, []
-        reply = await self.parts.model_step.invoke(turn)
+        reply = _numbered(turn, await self.parts.model_step.invoke(turn))
         _agree(turn, reply)
-        await self.parts.hooks.said(turn.ctx, state, [reply])
+        await self.parts.hooks.said(ctx, state, [reply])
+        if reply.files and reply.tool_calls and not turn.final and ctx.patched(EVERY_FILE):
+            for artifact in _files_in(reply):  # the user gets those of a last reply with the answer
+                ctx.hand_over(artifact)
         return reply
 
     async def _calls(
@@ -273,6 +282,27 @@ def _agree(turn: ModelTurn, reply: Reply) -> None:
     else:
         dropped = [call for call in raw.tool_calls if call.id not in kept]
         state.unsaid = [*state.unsaid, *refusals(dropped, "not called")]
+
+
+def _numbered(turn: ModelTurn, reply: Reply) -> Reply:
+    """The reply with its files numbered on from those that the task's models made before.
+
+    Each reply comes with its files numbered from 1, and an artifact replaces the one before of the same name.
+    """
+    made = turn.state.spent.files
+    turn.state.spent.files += len(reply.files)
+    if not made or not reply.files or not turn.ctx.patched(EVERY_FILE):
+        return reply
+    files = []
+    for place, one in enumerate(reply.files, 1):
+        found = _NUMBER.fullmatch(one.filename or f"file-{place}")
+        name = one.filename if found is None else f"file-{int(found[1]) + made}{found[2]}"
+        files.append(one.model_copy(update={"filename": name}))
+    return reply.model_copy(update={"files": tuple(files)})
+
+
+def _files_in(reply: Reply) -> list[Artifact]:
+    return [Artifact(name=one.filename or f"file-{n}", parts=(one,)) for n, one in enumerate(reply.files, 1)]
 
 
 def _content(reply: Reply) -> Content:

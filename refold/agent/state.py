@@ -54,6 +54,7 @@ class Spent(BaseModel):
         input_tokens: As the providers count them.
         output_tokens: As the providers count them.
         usd: In US dollars, as far as the models' prices are known.
+        files: Files that models made.
     """
 
     model_calls: int = lean(0)
@@ -61,6 +62,7 @@ class Spent(BaseModel):
     input_tokens: int = lean(0)
     output_tokens: int = lean(0)
     usd: float = lean(0.0)
+    files: int = lean(0)
 
     @property
     def tokens(self) -> int:

@@ -6,18 +6,19 @@ import pytest
 from pydantic import JsonValue
 
 from refold import Artifact, Part
-from refold.agent import Agent, skill_tool
+from refold.agent import Agent, Sequential, Think, skill_tool
 from refold.core.chat import Reply, ToolCall, ToolReturn
 from refold.core.commands import CallChat
 from refold.core.events import SkillOutcome, SkillResult
+from tests.agent.shop import shop
 from tests.core.byhand import ByHand
 
 CUT = pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
 
 
-def asks(name: str, **args: Any) -> Reply:
-    """A reply that calls one tool."""
-    return Reply(tool_calls=(ToolCall(id="1", name=name, args=args),), stop="tools")
+def asks(name: str, *files: Part, **args: Any) -> Reply:
+    """A reply that calls one tool, with files beside the call."""
+    return Reply(tool_calls=(ToolCall(id="1", name=name, args=args),), files=files, stop="tools")
 
 
 def told(task: ByHand) -> list[Any]:
@@ -35,7 +36,9 @@ REPORT = SkillOutcome(
     artifacts=(
         Artifact.from_text("text", "A note."),
         Artifact(name="file-1.png", parts=(Part(raw=b"x", filename="file-1.png", media_type="image/png"),)),
-        Artifact(name="rows", parts=(Part(data=[1]), Part(data=[2]), Part(text="three"), Part(url="https://a.example"))),
+        Artifact(
+            name="rows", parts=(Part(data=[1]), Part(data=[2]), Part(text="three"), Part(url="https://a.example"))
+        ),
         Artifact.from_data("answer", {"n": 2}),
         Artifact(name="raw", parts=(Part(raw=b"x"),)),
     ),
@@ -65,4 +68,45 @@ def test_the_model_reads_all_of_a_parts_artifacts(cut: bool, patched: bool, read
     task.feed(SkillResult(id="helper", invocation_id=id, outcome=REPORT))
 
     assert told(task) == [read]
+    assert task.folded() == task.task
+
+
+# --- files that the model makes
+
+
+def picture(drawn: str) -> Part:
+    """A picture as a worker names the first one of each reply."""
+    return Part(raw=drawn.encode(), filename="file-1.png", media_type="image/png")
+
+
+@CUT
+@pytest.mark.parametrize("loop", [None, [Think(), Sequential()]], ids=["loop", "own-loop"])
+@pytest.mark.parametrize("patched", [True, False], ids=["now", "recorded-before"])
+def test_every_file_of_the_model_is_handed_over(cut: bool, loop: Any, patched: bool) -> None:
+    """
+    Those beside tool calls too, and none in place of another one.
+    """
+    options = {"turns": 2} if loop is None else {"turns": 2, "loop": loop}
+    task = ByHand(shop(**options), cut=cut, patched=lambda _: patched)
+    task.say("Draw.")
+    task.give("model", asks("price", picture("draft"), Part(raw=b"note", filename="note.txt"), item="tea"))
+    task.give("price", 3)
+    task.give("model", Reply(files=(picture("tea"),)))
+    first = task.said[-1]
+    task.say("Once more.")
+    task.give("model", Reply(text="There.", files=(picture("cake"), Part(raw=b"raw"))))
+
+    drawn = {one.name: one.parts[0].raw for one in task.task.artifacts}
+    if patched:
+        assert drawn == {
+            "file-1.png": b"draft",
+            "note.txt": b"note",
+            "file-3.png": b"tea",
+            "file-4.png": b"cake",
+            "file-5": b"raw",
+        }
+        assert first == "file-3.png"
+    else:
+        assert drawn == {"file-1.png": b"cake", "file-2": b"raw"}
+        assert first == "file-1.png"
     assert task.folded() == task.task
