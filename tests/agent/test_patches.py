@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue
 
 from refold import Artifact, Part
-from refold.agent import Agent, Sequential, Think, skill_tool
+from refold.agent import Agent, Budget, Sequential, Think, skill_tool
 from refold.core.chat import Reply, ToolCall, ToolReturn
 from refold.core.commands import CallChat
 from refold.core.events import SkillOutcome, SkillResult
@@ -110,3 +110,40 @@ def test_every_file_of_the_model_is_handed_over(cut: bool, loop: Any, patched: b
         assert drawn == {"file-1.png": b"cake", "file-2": b"raw"}
         assert first == "file-1.png"
     assert task.folded() == task.task
+
+
+# --- what is left of a budget
+
+
+@CUT
+@pytest.mark.parametrize(
+    ("patched", "first", "second"),
+    [
+        (True, "Budget left: 5 of 5 tool_calls.", "Budget left: 4 of 5 tool_calls."),
+        (False, "Budget left: .", "Budget left: ."),
+    ],
+    ids=["now", "recorded-before"],
+)
+def test_the_model_reads_how_many_tool_calls_are_left(cut: bool, patched: bool, first: str, second: str) -> None:
+    """
+    Also if nothing else is bounded.
+    """
+    agent = shop(middleware=[Budget(tool_calls=5, tell=True)])
+    task = ByHand(agent, cut=cut, patched=lambda _: patched)
+    task.say("tea?")
+    assert told(task) == ["tea?", first]
+
+    task.give("model", asks("price", item="tea"))
+    task.give("price", 3)
+    assert told(task) == [3, second]
+    assert task.folded() == task.task
+
+
+def test_the_model_reads_all_that_is_left() -> None:
+    """
+    Of each limit of the task.
+    """
+    task = ByHand(shop(middleware=[Budget(model_calls=3, tool_calls=5, tell=True)]))
+    task.say("tea?")
+
+    assert told(task) == ["tea?", "Budget left: 3 of 3 model_calls, 5 of 5 tool_calls."]

@@ -24,6 +24,9 @@ from refold.core.errors import CommandError
 from refold.core.gates import GateKind, GatePolicy
 from refold.cost import OWNER_DAY, OWNER_DAY_SPENT
 
+TELLS_TOOL_CALLS = "agent.tells_tool_calls"
+"""A patch: in tasks recorded before, `tell` leaves out how many tool calls are left."""
+
 WHEN_SPENT = ("fail", "ask", "answer")
 LIMITS = tuple(PartBudget.model_fields)
 
@@ -135,11 +138,7 @@ class Budget(Simple):
             await self._granted(turn, over)
             over = None
         if self.tell:
-            least: dict[str, _Over] = {}
-            for one in self._limits(turn):
-                least[one.what] = min(one, least.get(one.what, one), key=lambda one: one.left)
-            left = ", ".join(f"{one.left:g} of {one.limit:g} {one.what}" for one in least.values())
-            turn = _telling(turn, f"Budget left: {left}.")
+            turn = _telling(turn, f"Budget left: {self._left(turn)}.")
         reply: Reply = await proceed(turn)
         bounded = {one.what for one in self._limits(turn)}
         if reply.usage.unmeasured and bounded & {"tokens", "usd"}:
@@ -189,14 +188,22 @@ class Budget(Simple):
     def _over(self, turn: ModelTurn | ToolTurn) -> _Over | None:
         return next((one for one in self._limits(turn) if one.left <= 0), None)
 
-    def _limits(self, turn: ModelTurn | ToolTurn) -> Iterator[_Over]:
-        """The limits of this step, used up or not, raised by what was granted."""
-        spent = turn.state.spent
+    def _left(self, turn: ModelTurn) -> str:
+        """What is left of each limit of the task, of several the least."""
+        least: dict[str, _Over] = {}
+        for one in self._limits(turn, all_calls=True):
+            if one.what != "tool_calls" or turn.ctx.patched(TELLS_TOOL_CALLS):
+                least[one.what] = min(one, least.get(one.what, one), key=lambda one: one.left)
+        return ", ".join(f"{max(one.left, 0):g} of {one.limit:g} {one.what}" for one in least.values())
+
+    def _limits(self, turn: ModelTurn | ToolTurn, *, all_calls: bool = False) -> Iterator[_Over]:
+        """The limits of this step, used up or not, raised by what was granted; or of the task, with `all_calls`."""
+        spent, own = turn.state.spent, "" if isinstance(turn, ModelTurn) else turn.call.id
         limits: dict[str, float] = {"tokens": spent.tokens, "usd": spent.usd}
-        if isinstance(turn, ModelTurn):
+        if all_calls or isinstance(turn, ModelTurn):
             limits["model_calls"] = spent.model_calls
-        else:
-            limits["tool_calls"] = spent.tool_calls + sum(id != turn.call.id for id in turn.state.under_way)
+        if all_calls or isinstance(turn, ToolTurn):
+            limits["tool_calls"] = spent.tool_calls + sum(id != own for id in turn.state.under_way)
         grants = _grants(turn)
         for whose, by in ((self, ""), (turn.ctx.budget, _GIVEN)):
             for what, used in limits.items():
