@@ -67,7 +67,8 @@ class _Over:
 class Budget(Simple):
     """A budget, checked before each step: the step that exceeds it is the last.
 
-    It never admits more tool calls than are left, even if the model requests several at once.
+    It never admits more tool calls than are left, even if the model requests several at once. What a hook repeats
+    (`AfterToolCall.retry`, `AfterModelCall.retry`) is part of its step: it counts, but is not checked.
 
     Attributes:
         tokens: Input and output together, as the providers count them; a model whose provider gives no count fails the
