@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from refold.core.authoring.skill import Live, Skill
-from refold.core.chat import EMPTY, UserSaid
+from refold.core.chat import EMPTY, ToolReturn, UserSaid
 from refold.core.commands import (
     AskApproval,
     AskUser,
@@ -37,6 +37,9 @@ from refold.core.gates import DecisionMade
 from refold.core.lifecycle import LifecycleMove, Status, TaskEvent, TaskState, next_state
 from refold.core.lineage.ids import own_id, place
 from refold.core.waits import Wait
+
+RESULTS_STAY = "refold.results_stay"
+"""The patch with which results of tools go to the model that asked for them also where the call says more than them."""
 
 watcher: ContextVar[Callable[[Draft], None] | None] = ContextVar("watcher", default=None)
 """Called with the draft of each event, once it is complete. Set by `refold.testing.coverage` only."""
@@ -151,8 +154,7 @@ class Draft:
         moved = 0
         if isinstance(command, CallChat):
             command = self._framed(command)
-            if not any(isinstance(one, UserSaid) for one in command.say):
-                moved = min(self.threads.get(command.thread, EMPTY).moved, len(command.fallbacks))
+            moved = self._moved(command)
         id = self._next_id(command)
         if isinstance(command, AskUser | AskApproval):
             self.waits = (*self.waits, Wait.trusted(gate=id, ask=command, since=self.at))
@@ -198,6 +200,14 @@ class Draft:
         if chat.frame is not None:
             self.threads = {**self.threads, chat.thread: thread.changed({"frame": chat.frame})}
         return chat
+
+    def _moved(self, chat: CallChat) -> int:
+        """The place of the model that is asked first: results of tools go to the model that asked for them."""
+        moved = min(self.threads.get(chat.thread, EMPTY).moved, len(chat.fallbacks))
+        if not moved or not any(isinstance(one, UserSaid) for one in chat.say):
+            return moved
+        has_results = any(isinstance(one, ToolReturn) for one in chat.say)
+        return moved if has_results and self.patched(RESULTS_STAY) else 0
 
     def change_pending(self, id: str, **fields: object) -> None:
         """Change fields of a pending command."""

@@ -220,6 +220,30 @@ def test_a_tools_results_go_to_the_model_that_asked_for_them(cut: bool) -> None:
     assert (asked(task, "three"), known_frame(task)) == ("a:one", True)
 
 
+@BOTH
+@pytest.mark.parametrize(("patched", "model"), [(True, "b:two"), (False, "a:one")], ids=["now", "recorded-before"])
+def test_results_of_tools_go_there_with_what_is_said_beside_them(cut: bool, patched: bool, model: str) -> None:
+    """
+    As a budget tells what is left, or the user writes in the middle of the work.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.chat("one", "Find it.", model=MODELS)
+        await ctx.chat("two", [ToolReturn(id="1", name="find", value="x"), "Budget left: 1 usd."], model=MODELS)
+        return ctx.complete((await ctx.chat("three", "Thank you.", model=MODELS)).text)
+
+    task = ByHand(table("asks", Step("begin", begin).start()), cut=cut, patched=lambda _: patched)
+    task.say()
+    task.fail("one", broke())
+    task.ring("one")
+    task.give("one", Reply(text="call it", model="b:two"))
+    assert asked(task, "two") == model
+
+    task.give("two", Reply(text="found", model=model))
+    assert asked(task, "three") == "a:one"
+    assert task.folded() == task.task
+
+
 @pytest.mark.parametrize("model", [[], ["a:one", "a:one"], ["a:one", ""], ["a:one", 2], 7], ids=str)
 def test_a_list_of_models_is_checked(model: Any) -> None:
     """
