@@ -25,6 +25,7 @@ from refold.agent import (
     around,
     checkpoint_of,
 )
+from refold.agent.looping.slots import RESERVED
 from refold.agent.middleware import Held
 from refold.agent.steps import Emit
 from refold.core.chat import Reply, ToolCall, UserSaid
@@ -151,6 +152,16 @@ class Modelling(Pondering):
     kind = "model"
 
 
+def written(name: str) -> Any:
+    """A step that is a function of this name."""
+
+    async def function(turn: LoopTurn) -> StepStatus:
+        return turn.answer("It is.")
+
+    function.__name__ = name
+    return function
+
+
 @pytest.mark.parametrize(
     ("loop", "said"),
     [
@@ -179,6 +190,10 @@ class Modelling(Pondering):
         pytest.param([Think(name="steered")], "the name 'steered' is taken; give the step another one", id="taken-too"),
         pytest.param([Pondering(), Pondering()], "another name: an attribute `name` of its class", id="two-classes"),
         pytest.param([Modelling()], "is of kind 'model', which is the agent's own; give it another one", id="kind"),
+        *(
+            pytest.param([written(kind)], f"of kind '{kind}', which is the agent's own; rename the function", id=kind)
+            for kind in RESERVED
+        ),
     ],
 )
 def test_a_loop_that_is_written_wrongly(loop: Any, said: str) -> None:

@@ -172,10 +172,10 @@ def _unfit(slots: Sequence[Any], where: str, *, within: Any) -> Iterator[str]:
                     f"{where}: an orchestrator makes the calls of the step before it, and nothing stands before it; "
                     "write Repeat(Think(), Sequential())"
                 )
-        elif isinstance(slot, Step) and slot.kind in RESERVED:
-            yield f"{where}: {short(slot)} is of kind {slot.kind!r}, which is the agent's own; give it another one"
         elif not isinstance(slot, Think | Step) and not _is_written(slot):
             yield f"{where}: {short(slot)} is no step; {_hint(slot)}"
+        elif not isinstance(slot, Think) and (kind := _kind_of(slot)) in RESERVED:
+            yield f"{where}: {short(slot)} is of kind {kind!r}, which is the agent's own; {_other_kind(slot)}"
         name = name_of(slot)
         if not isinstance(slot, Orchestrator) and not _NAME.fullmatch(name):
             yield f"{where}: a step's name has letters, digits, `_` and `-`, begins with a letter, at most 40: {name!r}"
@@ -191,6 +191,16 @@ def _hint(slot: Any) -> str:
 
 def _is_written(slot: Any) -> bool:
     return inspect.iscoroutinefunction(slot) and len(signature(slot).parameters) == 1
+
+
+def _kind_of(slot: Any) -> str:
+    """The kind of a step of the user's own."""
+    kind: str = slot.kind if isinstance(slot, Step) else slot.__name__
+    return kind
+
+
+def _other_kind(slot: Any) -> str:
+    return "give it another one" if isinstance(slot, Step) else "rename the function"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +243,7 @@ def every(nodes: Iterable[Node]) -> Iterator[Node]:
 def kinds_of(slots: Sequence[Any]) -> set[str]:
     """The kinds of the user's own steps in a loop."""
     own = [node.slot for node in every(nodes_of(slots)) if isinstance(node.slot, Step) or _is_written(node.slot)]
-    return {slot.kind if isinstance(slot, Step) else slot.__name__ for slot in own}
+    return {_kind_of(slot) for slot in own}
 
 
 def outcomes_of(slot: Any) -> tuple[StepStatus, ...]:
