@@ -7,7 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import JsonValue
@@ -212,7 +212,8 @@ class Bell:
                     pause = SOON_S
                 seen = found | (seen or frozenset()) if len(found) < FIRST else found
                 if found:
-                    since = max(moved_at for _, _, moved_at in found)
+                    # The clock of a client that started a task may be ahead; no change has come from the future.
+                    since = min(max(moved_at for _, _, moved_at in found), datetime.now(UTC))
                     seen = frozenset(one for one in seen if one[2] >= since - LAG)
             await asyncio.sleep(pause)
             pause = min(pause * SLOWER, LATE_S)

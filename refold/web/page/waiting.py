@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 from refold.engine import Engine, Listed, TaskFilter
@@ -38,7 +38,9 @@ class Waiting:
             self._until = monotonic() + FRESH_S
             self._known, self.more = {}, False
         elif self._known:
-            wanted = TaskFilter(waits=True, moved_since=max(one.moved_at for one in self._known.values()) - LAG)
+            # A clock may be ahead; no task has come from the future.
+            newest = min(max(one.moved_at for one in self._known.values()), datetime.now(UTC))
+            wanted = TaskFilter(waits=True, moved_since=newest - LAG)
         found = await engine.find(wanted, limit=WAITING)
         self.more = self.more or len(found) == WAITING
         self._known |= {one.task_id: one for one in found}

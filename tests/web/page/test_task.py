@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Sequence
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from refold import Artifact, Content, Ctx, Part, Status, Transition, flow_skill, step
-from refold.engine import TaskFilter
+from refold.engine import Listed, Place, TaskFilter
 from refold.testing import FakeEngine
 from refold.web.page.streams import Bell, OpenStreams, task_news
+from refold.web.page.waiting import Waiting
 from tests.web.page.conftest import Browser, Open
+from tests.web.page.skills import SKILLS
 from tests.web.page.test_inbox import approval, order
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
@@ -338,6 +342,46 @@ async def test_the_bell_rings_once_for_all_and_rests_without_listeners(
     before = looks
     await asyncio.sleep(0.05)  # longer than a pause between two looks
     assert looks == before
+
+
+class Ahead(FakeEngine):
+    """Tasks of which one was moved at a time that has not come yet."""
+
+    future = datetime.now(UTC) + timedelta(hours=1)
+
+    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+        """Those that have moved since, the newest first."""
+        found = await super().find(wanted.model_copy(update={"moved_since": None}), after=after, limit=limit)
+        shown = [one.model_copy(update={"moved_at": self.future}) if one.task_id == "ahead" else one for one in found]
+        return [one for one in shown if wanted.moved_since is None or one.moved_at >= wanted.moved_since]
+
+
+async def test_a_clock_ahead_holds_up_no_news_of_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A client writes when it starts a task, and its clock may be wrong: an open list and the inbox show what comes after.
+    """
+    monkeypatch.setattr("refold.web.page.streams.SOON_S", 0.01)
+    engine, waiting = Ahead(SKILLS), Waiting()
+    engine.clock.advance((datetime.now(UTC) - engine.clock.now).total_seconds())
+    await order(engine, "ahead")
+    bell, looks = Bell(engine), asyncio.Event()
+    find = engine.find
+
+    async def looked(*args: Any, **more: Any) -> Sequence[Listed]:
+        found = await find(*args, **more)
+        looks.set()
+        return found
+
+    monkeypatch.setattr(engine, "find", looked)
+    assert [one.task_id for one in await waiting.oldest_first(engine)] == ["ahead"]
+    looks.clear()
+
+    async with aclosing(bell.news()) as news:
+        rung = asyncio.ensure_future(anext(news))
+        await looks.wait()
+        await order(engine, "o1")
+        assert await asyncio.wait_for(rung, 5) == ("changed", {})
+    assert {one.task_id for one in await waiting.oldest_first(engine)} == {"ahead", "o1"}
 
 
 async def test_what_changed_before_a_page_listens_is_news(engine: FakeEngine) -> None:
