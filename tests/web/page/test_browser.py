@@ -294,7 +294,9 @@ async def test_a_change_while_a_part_is_fetched_is_shown(opened: Open, engine: E
     A task ends while the page fetches its head, which comes as it was before: the page then shows the end by itself.
     """
     await order(engine, "late-1")
-    page = await opened("task/late-1")
+    page = await opened("skills")
+    await page.clock.install()
+    await page.goto("task/late-1")
     made, going = asyncio.Event(), asyncio.Event()
 
     async def wait(route: Route) -> None:
@@ -308,7 +310,7 @@ async def test_a_change_while_a_part_is_fetched_is_shown(opened: Open, engine: E
     await made.wait()
     await engine.decide("late-1", approved=True, approver="bob")
     await expect(page.locator("body:not([data-live])")).to_have_count(1)  # the page has been told of the end
-    await page.evaluate("() => new Promise((done) => setTimeout(done, 200))")  # its own timer, of 120 ms, came first
+    await page.clock.run_for(200)  # its own timer, of 120 ms, came first
     going.set()
 
     await expect(page.locator("#head .state")).to_have_text("Done")
