@@ -289,6 +289,47 @@ async def test_what_somebody_begins_to_type_meanwhile_is_not_lost(opened: Open, 
         await engine.cancel(task_id)
 
 
+async def test_what_somebody_is_about_to_press_stays_in_its_place(opened: Open, engine: Engine) -> None:
+    """
+    While the pointer is on a button, or a key would press it, news is announced and moves nothing; it is shown
+    afterwards, and what is open stays open. A comment that only the browser knows of, as after a reload, is kept.
+    """
+    await order(engine, "press-1")
+    await order(engine, "theirs-1", "beside")
+    page = await opened()
+    approve = card(page, "press-1").get_by_role("button", name="Approve", exact=True)
+    note = page.get_by_role("link", name="Something has changed. Show it")
+    others = page.get_by_text(re.compile(r"Waits for others"))
+    await others.click()
+    await others.blur()
+    await approve.hover()
+    before = await approve.bounding_box()
+    await order(engine, "press-2")
+    await expect(note).to_be_visible()
+    assert await approve.bounding_box() == before
+    await expect(card(page, "press-2")).to_have_count(0)
+
+    await page.mouse.move(0, 0)
+    await expect(card(page, "press-2")).to_be_visible()
+    await expect(note).to_be_hidden()
+    await expect(page.locator(".others article").first).to_be_visible()
+
+    await approve.focus()
+    await order(engine, "press-3")
+    await expect(note).to_be_visible()
+    await expect(approve).to_be_focused()
+    await approve.blur()
+    await expect(card(page, "press-3")).to_be_visible()
+
+    comment = card(page, "press-1").get_by_label("Comment").first
+    await comment.evaluate("(field) => { field.value = 'half of a senten'; }")
+    await order(engine, "press-4")
+    await expect(note).to_be_visible()
+    await expect(comment).to_have_value("half of a senten")
+    for task_id in ("press-1", "press-2", "press-3", "press-4", "theirs-1"):
+        await engine.cancel(task_id)
+
+
 async def test_a_change_while_a_part_is_fetched_is_shown(opened: Open, engine: Engine) -> None:
     """
     A task ends while the page fetches its head, which comes as it was before: the page then shows the end by itself.

@@ -22,26 +22,42 @@
   }
   setInterval(times, RARELY_MS);
 
-  // A part in which somebody is typing is not replaced: a note says that it has changed.
-  const typed = new WeakSet();
   document.addEventListener("input", (event) => {
-    const part = event.target.closest("[data-on-change]");
-    if (part) typed.add(part);
-    if (event.target.matches("[data-submits]")) {
-      const shown = event.target.form.querySelector("output");
-      if (shown) shown.textContent = `${event.target.value} of ${event.target.max}`;
-    }
+    if (!event.target.matches("[data-submits]")) return;
+    const shown = event.target.form.querySelector("output");
+    if (shown) shown.textContent = `${event.target.value} of ${event.target.max}`;
   });
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-submits]")) event.target.form.requestSubmit();
   });
 
-  function busy(part) {
-    return typed.has(part) || part.querySelector("details[open] form, form :focus:is(input, textarea, select)");
+  // No part is replaced while the pointer is pressed, or is on something to press that could move with it. Nor is one that
+  // has the focus, an open form, or what somebody typed: its fields are compared with what they held at first, since a
+  // browser that restores them tells nobody. A note says that it has changed; it is replaced afterwards.
+  const PRESSABLE = "main :is(button, .button, summary, label, input, select, textarea):hover";
+  let pressed = false, hovers = false;  // a touch does not, and leaves :hover where it was
+  function typed(field) {
+    if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
+    if (field.type !== "select-one") return field.value !== field.defaultValue;
+    return field.selectedIndex !== Math.max(0, [...field.options].findIndex((one) => one.defaultSelected));
   }
+  function moves(part) {
+    const on = hovers && document.querySelector(PRESSABLE);
+    if (!on) return false;
+    const top = part.getClientRects()[0]?.top ?? part.parentElement.getBoundingClientRect().bottom;  // one is not seen
+    return top < on.getBoundingClientRect().bottom;
+  }
+  function busy(part) {
+    return pressed || moves(part) || part.contains(document.activeElement) || part.querySelector("details[open] form")
+      || [...part.querySelectorAll("input, select, textarea")].some(typed);
+  }
+
+  // The parts that have changed since they were fetched.
+  const changed = new Set();
+  let refused = false;
   function announce() {
     const note = document.querySelector(".stale");
-    if (note) note.hidden = false;
+    if (note) note.hidden = !refused && !changed.size;
   }
 
   // The answer to a part's request replaces the part, and htmx drops what it has queued there: what changes while a part
@@ -56,19 +72,43 @@
 
   function refresh() {
     timer = 0;
-    for (const part of document.querySelectorAll("[data-on-change]")) {
-      if (busy(part)) announce();
-      else if (fetching.has(part)) missed = true;
-      else htmx.trigger(part, "changed");
+    if (pressed) return;  // no note comes under the pointer either
+    for (const part of changed) {
+      if (part.isConnected && busy(part)) continue;
+      changed.delete(part);
+      if (fetching.has(part)) missed = true;
+      else if (part.isConnected) htmx.trigger(part, "changed");
     }
-  }
-  // Somebody may have begun to type while the part was fetched.
-  document.addEventListener("htmx:before:swap", (event) => {
-    if (!event.target.matches("[data-on-change]") || !busy(event.target)) return;
-    event.preventDefault();
     announce();
+  }
+  function later() { timer = timer || setTimeout(refresh, SOON_MS); }
+  function soon() {
+    for (const part of document.querySelectorAll("[data-on-change]")) changed.add(part);
+    later();
+  }
+  for (const name of ["pointerdown", "pointerup", "pointercancel", "pointerover", "focusout"]) {
+    document.addEventListener(name, (event) => {
+      if (event instanceof PointerEvent) [pressed, hovers] = [event.buttons % 2 === 1, event.pointerType !== "touch"];
+      if (changed.size) later();
+    });
+  }
+
+  let open = [];
+  document.addEventListener("htmx:before:swap", (event) => {
+    const part = event.target;
+    if (!part.matches("[data-on-change]")) return;
+    if (busy(part)) {  // somebody may have begun while the part was fetched
+      event.preventDefault();
+      changed.add(part);
+      later();
+    } else open = [...part.querySelectorAll("details[open]")].map((one) => one.id);
   });
-  function soon() { timer = timer || setTimeout(refresh, SOON_MS); }
+  document.addEventListener("htmx:after:swap", () => {
+    for (const one of open.map((id) => document.getElementById(id))) if (one) one.open = true;
+    open = [];
+    times();
+    forget();
+  });
 
   // Text that a model is writing, until the journal has it.
   const heard = new Map();
@@ -140,9 +180,8 @@
   addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
   // A part that is refused, as the task was deleted meanwhile or may be seen no more: the whole page says why.
-  document.addEventListener("htmx:response:error", announce);
+  document.addEventListener("htmx:response:error", () => { refused = true; announce(); });
 
-  document.addEventListener("htmx:after:swap", () => { times(); forget(); });
   document.addEventListener("DOMContentLoaded", () => { times(); connect(); });
 
   // One click is one decision: a form that is being sent is not sent again.
