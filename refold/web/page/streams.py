@@ -20,7 +20,9 @@ from refold.engine import Engine, EngineError, Progress, TaskFilter, TaskNotFoun
 from refold.web.page.templates import as_long, line, plain
 
 ALIVE_S = 20.0
-"""Seconds between two signs of life in a stream where nothing happens."""
+"""Seconds between two signs of life in a stream where nothing happens. Each is an event, as scripts get no comments: a
+page that gets none for a minute opens another stream.
+"""
 
 MOST = 500
 """How many streams one process keeps open."""
@@ -85,7 +87,7 @@ class OpenStreams:
                 await asyncio.wait({coming, ended}, timeout=ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
                 if not coming.done():
                     if not ended.done():
-                        yield b": alive\n\n"
+                        yield b"event: alive\ndata: {}\n\n"
                     continue
                 found = coming.result()
                 if found is None:

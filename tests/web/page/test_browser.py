@@ -14,9 +14,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, Route, ViewportSize, async_playwright, expect
@@ -328,6 +329,84 @@ async def test_what_somebody_is_about_to_press_stays_in_its_place(opened: Open, 
     await expect(comment).to_have_value("half of a senten")
     for task_id in ("press-1", "press-2", "press-3", "press-4", "theirs-1"):
         await engine.cancel(task_id)
+
+
+class Way:
+    """A way to a page that can forget its event streams: it then carries nothing more of them, and tells nobody, as a
+    router does, or a laptop that slept.
+    """
+
+    def __init__(self, page: str) -> None:
+        self._there = urlsplit(page)
+        self._forgotten: set[asyncio.StreamWriter] = set()
+        self._ends: list[asyncio.StreamWriter] = []
+        self.streams: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for end in self._ends:
+            end.close()
+
+    @property
+    def page(self) -> str:
+        """The page's address, this way."""
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}{self._there.path}"
+
+    def forget(self) -> None:
+        """Carry nothing more of the streams that are open."""
+        self._forgotten.update(self.streams)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, onward = await asyncio.open_connection(self._there.hostname, self._there.port)
+        self._ends += [writer, onward]
+
+        async def carry(one: asyncio.StreamReader, other: asyncio.StreamWriter) -> None:
+            with suppress(ConnectionError):
+                while some := await one.read(65536):
+                    if other is onward and b"/live" in some.partition(b"\r\n")[0]:
+                        self.streams.append(writer)
+                    if writer not in self._forgotten:
+                        other.write(some)
+            if writer not in self._forgotten:
+                other.close()
+
+        await asyncio.gather(carry(reader, onward), carry(there, writer))
+
+
+async def test_a_connection_that_died_in_silence_is_made_anew(opened: Open, engine: Engine, dev: Dev) -> None:
+    """
+    No end of it ever comes, as after the laptop slept: after a minute without a sign of life the page says that it
+    connects again, and then shows what came meanwhile.
+    """
+    other = await opened()
+    async with Way(dev.up["page"]) as way:
+        page = await opened("skills", base_url=way.page)
+        await page.clock.install()
+        async with page.expect_response(re.compile(r"/live(\?|$)")):
+            await page.goto("")
+        way.forget()
+        await order(engine, "silent-1")
+        await expect(card(other, "silent-1")).to_be_visible()
+        await expect(card(page, "silent-1")).to_have_count(0)
+        going = asyncio.Event()
+
+        async def wait(route: Route) -> None:
+            await going.wait()
+            await route.continue_()
+
+        await page.route(re.compile(r"/live(\?|$)"), wait)
+        await page.clock.fast_forward("01:10")
+        await expect(page.get_by_text("Connecting again")).to_be_visible()
+        going.set()
+
+        await expect(card(page, "silent-1")).to_be_visible()
+        await expect(page.get_by_text("Connecting again")).to_be_hidden()
+        await page.close()
+    await engine.cancel("silent-1")
 
 
 async def test_a_change_while_a_part_is_fetched_is_shown(opened: Open, engine: Engine) -> None:

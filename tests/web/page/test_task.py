@@ -315,6 +315,22 @@ async def test_streams_end_with_the_process(engine: FakeEngine) -> None:
     assert streams.answer(task_news(engine, "o1", 1, text=True)).status_code == 503
 
 
+async def test_a_stream_without_news_says_that_it_is_alive(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    By an event, since a script hears of no comment: a page that hears of none connects again.
+    """
+    monkeypatch.setattr("refold.web.page.streams.ALIVE_S", 0.01)
+    await order(engine)
+    streams = OpenStreams()
+    answer = streams.answer(task_news(engine, "o1", 1, text=True))
+    frames = answer.body_iterator.__aiter__()  # type: ignore[attr-defined]  # a stream
+
+    assert await anext(frames) == b"retry: 2000\n\n"
+    assert [await anext(frames) for _ in range(2)] == [b"event: alive\ndata: {}\n\n"] * 2
+    streams.end()
+    assert [frame async for frame in frames] == []
+
+
 async def test_the_bell_rings_once_for_all_and_rests_without_listeners(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,8 @@
 // and htmx fetches the parts that show it. Nothing here puts text into the page but as text.
 "use strict";
 (() => {
-  const SOON_MS = 120, AGAIN_MS = 3000, RARELY_MS = 60000;
-  let stream = null, timer = 0, broken = false, over = false, again = AGAIN_MS;
+  const SOON_MS = 120, AGAIN_MS = 3000, LOOK_MS = 10000, RARELY_MS = 60000, SILENT_MS = 60000;
+  let stream = null, timer = 0, broken = false, over = false, again = AGAIN_MS, heardAt = 0;
 
   // Times: UTC comes from the server; a reader sees their own zone, and how long ago.
   // A time of today has no date, so all are written again on another day.
@@ -155,13 +155,17 @@
     const address = document.body.dataset.live;
     if (!address || stream || document.hidden) return;
     stream = new EventSource(address);
-    stream.addEventListener("open", () => { again = AGAIN_MS; if (broken) { broken = false; soon(); } });
+    heardAt = Date.now();
+    for (const name of ["open", "alive", "changed", "text", "progress"]) {
+      stream.addEventListener(name, () => { heardAt = Date.now(); });
+    }
+    stream.addEventListener("open", () => { again = AGAIN_MS; if (broken) { lost(false); soon(); } });
     stream.addEventListener("changed", soon);
     stream.addEventListener("text", (event) => write(JSON.parse(event.data)));
     stream.addEventListener("progress", (event) => report(JSON.parse(event.data)));
     stream.addEventListener("ended", () => { over = true; delete document.body.dataset.live; close(); soon(); });
     stream.addEventListener("error", () => {
-      broken = true;
+      lost(true);
       if (stream && stream.readyState === EventSource.CLOSED) {
         close();
         setTimeout(connect, again);
@@ -170,6 +174,19 @@
     });
   }
   function close() { if (stream) { stream.close(); stream = null; } }
+  function lost(is) {
+    broken = is;
+    const note = document.querySelector(".lost");
+    if (note) note.hidden = !is;
+  }
+  // A connection that broke while the machine slept, or that a router forgot, ends for nobody: it only says nothing. The
+  // server says something every 20 s.
+  setInterval(() => {
+    if (!stream || Date.now() - heardAt < SILENT_MS) return;
+    lost(true);
+    close();
+    connect();
+  }, LOOK_MS);
 
   // A browser opens few connections to one server, so a page that nobody looks at has none.
   document.addEventListener("visibilitychange", () => {
@@ -181,6 +198,8 @@
 
   // A part that is refused, as the task was deleted meanwhile or may be seen no more: the whole page says why.
   document.addEventListener("htmx:response:error", () => { refused = true; announce(); });
+  // One that is not answered, as its connection is dead, is fetched once more; if all are, once there is a stream again.
+  document.addEventListener("htmx:error", () => { if (!broken) setTimeout(soon, AGAIN_MS); });
 
   document.addEventListener("DOMContentLoaded", () => { times(); connect(); });
 
