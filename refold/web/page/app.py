@@ -136,6 +136,7 @@ def _routes(site: Site) -> list[BaseRoute]:
         "/live/{task_id:path}": task.live,
         "/ask/{task_id:path}": task.ask,
         "/at/{task_id:path}": past.at,
+        "/state/{task_id:path}": past.state,
         "/explain/{task_id:path}": past.explain,
         "/beside/{task_id:path}": past.beside,
     }

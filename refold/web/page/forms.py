@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from pydantic import JsonValue, PydanticUserError
@@ -19,12 +20,19 @@ from refold.callbacks.address import without_addresses
 from refold.core.errors import InputRejected
 from refold.core.gates import digest_of
 from refold.core.schema import Schema, adapter, resolve
+from refold.web.page.brief import brief
 from refold.words.as_json import json_value
 
 Kind = Literal["line", "lines", "integer", "number", "truth", "choice", "date", "time", "json"]
 
 LONG_CHARS = 80
 """A text that is longer, or may be, gets several lines."""
+
+MEMBERS = 200
+"""How many members of one object have fields."""
+
+FIELD_CHARS = 100_000
+"""The longest value that has a field."""
 
 DEEPEST = 50
 """References that follow one another in a schema."""
@@ -156,18 +164,31 @@ def fields_of_value(show: Mapping[str, JsonValue], editable: Sequence[str]) -> t
     """The form to change some keys of an object: a field for each, and one for each member of an object there. A key
     that is not there can be added, or left out.
 
-    What holds the address of a callback has none, as nobody is shown it; it stays as it is.
+    What holds the address of a callback has none, as nobody is shown it, nor has what is too long, or comes after so
+    many members; it stays as it is.
     """
     found: list[Field] = []
     for key in editable:
         value = show.get(key)
         if isinstance(value, dict) and value:
-            found += [_of_value((key, name), inner) for name, inner in value.items()]
-        elif key in show:
+            members = islice(value.items(), MEMBERS)
+            found += [_of_value((key, name), inner) for name, inner in members if _fits(inner)]
+        elif key in show and _fits(value):
             found.append(_of_value((key,), value))
-        else:
+        elif key not in show:
             found.append(Field(path=(key,), kind="json", required=False))
-    return tuple(one for one in found if without_addresses(one.value) == one.value)
+    return tuple(one for one in found if len(one.value) <= FIELD_CHARS and without_addresses(one.value) == one.value)
+
+
+def unlisted(show: Mapping[str, JsonValue], editable: Sequence[str], fields: Sequence[Field]) -> int:
+    """How much of what may be changed has no field."""
+    values = [show.get(key) for key in editable]
+    return sum(len(one) if isinstance(one, dict) and one else 1 for one in values) - len(fields)
+
+
+def _fits(value: JsonValue) -> bool:
+    """Whether a value has so few members that writing all of it as JSON takes no time."""
+    return not brief(value, FIELD_CHARS).left
 
 
 def _of_value(path: tuple[str, ...], value: JsonValue) -> Field:

@@ -106,6 +106,8 @@ async def gate(call: Call) -> Response:
     view = await call.engine.look(call.task_id)
     item = next((one for one in items_of(record, call.person, view) if one.id == named), None)
     before = None if item is None or item.kind != "gate" else earlier_grant(entries, item.name, item.id)
+    # It looks at all that both show; other requests are answered meanwhile.
+    changed = [] if before is None or item is None else await asyncio.to_thread(changed_since, item.show, before.show)
     return call.page(
         "gate.html",
         task_id=call.task_id,
@@ -113,7 +115,7 @@ async def gate(call: Call) -> Response:
         item=item,
         names={one.invocation_id: one.command.subject for entry in entries for one in entry.commands},
         before=before,
-        changed=[] if before is None or item is None else changed_since(item.show, before.show),
+        changed=changed,
         decisions=decisions_in(entries),
         here_decided=decisions_in(entries, named),
     )

@@ -18,7 +18,7 @@ from refold.core.waits import Unresolved, Wait
 from refold.differences import differences, shown
 from refold.engine import PendingView, TaskView
 from refold.record import TaskRecord
-from refold.web.page.forms import Field, fields_for, fields_of_value
+from refold.web.page.forms import Field, fields_for, fields_of_value, unlisted
 from refold.web.page.people import Person
 
 SHOWN_DIFFERENCES = 100
@@ -48,6 +48,7 @@ class Item:
         fatal: Whether a denial fails the task.
         alone: Whether it cannot be decided together with others, since the task goes on at once.
         fields: The form to answer, or to change what is granted.
+        unlisted: How much more may be changed, but not on the page.
         expects: What the answer must be, in words; empty takes any text.
     """
 
@@ -67,6 +68,7 @@ class Item:
     fatal: bool = False
     alone: bool = False
     fields: tuple[Field, ...] = ()
+    unlisted: int = 0
     expects: str = ""
 
     @property
@@ -169,7 +171,8 @@ def _question(found: Item, ask: AskUser, not_theirs: str) -> Item:
 
 
 def _gate(found: Item, wait: Wait, ask: AskApproval, record: TaskRecord, person: Person) -> Item:
-    editable = ask.show if isinstance(ask.show, dict) else {}
+    show = ask.show if isinstance(ask.show, dict) else {}
+    fields = fields_of_value(show, ask.editable)
     return replace(
         found,
         kind="gate",
@@ -179,7 +182,8 @@ def _gate(found: Item, wait: Wait, ask: AskApproval, record: TaskRecord, person:
         granted_by=tuple(grant.approver for grant in wait.grants),
         fatal=ask.policy.on_denied == "fail",
         alone=ask.raced,
-        fields=tuple(map(_explained, fields_of_value(editable, ask.editable))),
+        fields=tuple(map(_explained, fields)),
+        unlisted=unlisted(show, ask.editable, fields),
         why_not=_why_not(wait, ask, record, person),
     )
 

@@ -15,13 +15,10 @@ from markupsafe import Markup
 
 from refold.callbacks.address import without_addresses
 from refold.core.lifecycle import TaskState
-from refold.words.reasoning import unreasoned
+from refold.web.page.brief import LONGEST, brief
 from refold.words.text import clean, snippet
 
 HERE = Path(__file__).parent
-LONGEST = 20_000
-"""How much of one text a page shows, in characters; the whole is under /raw."""
-
 LINE = 300
 """How much of a text is shown in one line, in characters."""
 
@@ -51,9 +48,15 @@ def line(text: object, limit: int = LINE) -> str:
     return plain(snippet(str(text)[: limit * 4], limit))
 
 
-def data(value: Any, limit: int = LONGEST) -> str:
+def data(value: Any, limit: int = LONGEST, *, reasoning: bool = True) -> str:
     """A value as people read it: text as it is, else JSON on several lines."""
-    return plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2), limit)
+    if isinstance(value, str):
+        return plain(value, limit)
+    some = brief(value, limit, reasoning=reasoning)
+    text = json.dumps(some.value, ensure_ascii=False, indent=2)
+    if len(text) <= limit and not some.left:
+        return plain(text)
+    return f"{plain(text[:limit])}… (cut here{f'; it lacks {some.left:,} fields and items' if some.left else ''})"
 
 
 def moment(at: datetime | None) -> Markup:
@@ -93,7 +96,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update(plain=plain, line=line, data=data, moment=moment, title=title, unreasoned=unreasoned)
+    environment.filters.update(plain=plain, line=line, data=data, moment=moment, title=title, brief=brief)
     environment.globals.update(version=version, state_words=STATES)
     return environment
 

@@ -42,6 +42,9 @@ EARLIER = 20
 CALLS, MESSAGES, ARTIFACTS = 200, 100, 200
 """How many calls, messages and artifacts one page shows, the newest."""
 
+PARTS = 100
+"""How many parts of one message or artifact a page shows."""
+
 T = TypeVar("T")
 
 IMAGES = frozenset({"image/avif", "image/gif", "image/jpeg", "image/png", "image/webp"})
@@ -252,7 +255,7 @@ async def content(call: Call) -> Response:
     call.need_payloads()
     record = await call.record(call.task_id)
     shown = _newest_of(call, record.messages, MESSAGES)
-    return call.page("content.html", record=record, messages=shown, most=ARTIFACTS, images=IMAGES)
+    return call.page("content.html", record=record, messages=shown, most=ARTIFACTS, parts=PARTS, images=IMAGES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 from starlette.responses import Response
 
+from refold.callbacks.address import without_addresses
 from refold.core.contracts.run import ContractedMachine
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
@@ -22,9 +24,9 @@ from refold.differences import NOTHING, differences
 from refold.engine import NoWorker, TaskExists
 from refold.engine.refusals import check_task_id
 from refold.engine.view import view_of
-from refold.web.page.frame import Call, Refused, check_accept, task_path, whole
+from refold.web.page.frame import Call, Refused, check_accept, json_response, task_path, whole
 from refold.web.page.task.pages import EARLIER, ENTRIES, Told, stories, told
-from refold.words.reasoning import unreasoned
+from refold.words.reasoning import unreasoned, without_reasoning
 
 CHANGES = 200
 """How many differences one page shows."""
@@ -60,14 +62,15 @@ async def at(call: Call) -> Response:
         raise InputRejected("nothing has happened to this task yet, so there is no past to look at")
     seq = call.number("seq", view.seq, least=1, most=view.seq)
     now, before, entry = await asyncio.gather(_at(call, seq), _before(call, seq), _entry(call, seq))
-    found = [] if now is None else list(islice(_changes(before, now), CHANGES))
+    # It looks at all that the task held before and after; other requests are answered meanwhile.
+    found = [] if now is None else await asyncio.to_thread(lambda: list(islice(_changes(before, now), CHANGES)))
     skill = call.site.skills.get(view.skill)
     return call.page(
         "at.html",
         view=view,
         seq=seq,
         then=None if now is None else view_of(now),
-        held=None if now is None else unreasoned(now.state),
+        held=None if now is None else now.state,
         fields=skill.validator.fields if isinstance(skill, ContractedMachine) else (),
         forks=runs and now is not None and not now.ended,
         told=None if entry is None else told(entry, payloads=True, names=_gates(before, now)),
@@ -75,6 +78,16 @@ async def at(call: Call) -> Response:
         many=len(found) == CHANGES,
         once=secrets.token_hex(4) if runs else "",
     )
+
+
+async def state(call: Call) -> Response:
+    """`GET /state/TASK?seq=`: the whole state after an entry, as JSON."""
+    call.need_payloads()
+    await call.record(call.task_id)
+    now = await _at(call, call.number("seq", 0))
+    if now is None:
+        raise Refused(404, "the task has no such entry")
+    return json_response(without_addresses(without_reasoning(to_json(now.state).decode())))
 
 
 async def _at(call: Call, seq: int) -> Snapshot | None:
