@@ -338,12 +338,10 @@ async def test_the_bell_rings_once_for_all_and_rests_without_listeners(
     Two pages cause one look at the list; none causes none.
     """
     monkeypatch.setattr("refold.web.page.streams.SOON_S", 0.01)
-    bell, looks, looked = Bell(engine), 0, asyncio.Event()
+    bell, looked, others = Bell(engine), asyncio.Event(), asyncio.all_tasks()
     find = engine.find
 
     async def counted(*args: object, **more: object) -> object:
-        nonlocal looks
-        looks += 1
         looked.set()
         return await find(*args, **more)  # type: ignore[arg-type]
 
@@ -353,11 +351,11 @@ async def test_the_bell_rings_once_for_all_and_rests_without_listeners(
     await looked.wait()
     await order(engine)
     assert await asyncio.wait_for(asyncio.gather(*waiting), 5) == [("changed", {})] * 2
+    before = asyncio.all_tasks() - others
     await one.aclose()
     await two.aclose()
-    before = looks
-    await asyncio.sleep(0.05)  # longer than a pause between two looks
-    assert looks == before
+    assert len(before) == 1
+    assert await asyncio.wait(before, timeout=5) == (before, set())  # nothing looks any more
 
 
 class Ahead(FakeEngine):
