@@ -97,6 +97,8 @@ class Tail:
         watchers: The watchers.
         last: The number of the newest entry read.
         newest: The task's status at that entry; None before the first answer.
+        began: How many reads of the task have begun.
+        read: Which of them brought `newest`.
         error: The error that ended the tail; None while it runs.
         recent: The buffered entries, oldest first, up to `last`.
         writing: The streamed text of incomplete answers, by invocation id and tool call.
@@ -108,6 +110,7 @@ class Tail:
         self.watchers: set[Watcher] = set()
         self.last = after
         self.newest: Newest | None = None
+        self.began = self.read = 0
         self.error: Exception | None = None
         self.recent: deque[Entry] = deque(maxlen=RECENT)
         self.writing: dict[TextPlace, ModelText] = {}
@@ -148,6 +151,7 @@ class Tail:
             await self._poll.start()
             while True:
                 self._poll.clear()
+                self.began += 1
                 try:
                     newest = await self._read()
                 except (NoWorker, RPCError, NotConnected) as error:
@@ -185,7 +189,7 @@ class Tail:
                 self.recent.extend(entries)
             self.writing, self.reports = {}, ()  # a call may be complete now; nothing of it must follow its entry
         self.last = newest.last
-        self.newest = replace(newest, entries=())
+        self.newest, self.read = replace(newest, entries=()), self.began
         self._tell()
 
     def _tell(self) -> None:
@@ -228,6 +232,7 @@ class Watcher:
         self.tail = tail
         self.after = after
         self.news = asyncio.Event()
+        self._came = tail.began
         self._read: dict[tuple[TextPlace, int], int] = {}
         self._heard: dict[str, tuple[int, int]] = {}
 
@@ -278,7 +283,9 @@ class Watcher:
         if newest is None:
             return False
         waits = newest.status in PAUSES or newest.unresolved
-        rests = newest.over or newest.lifecycle in TERMINAL or (waits and not over_pauses)
+        # A pause that the tail read before the watcher came may be over, if the watcher has seen a later entry.
+        stands = newest.last == self.after or self.tail.read > self._came
+        rests = newest.over or newest.lifecycle in TERMINAL or (waits and stands and not over_pauses)
         return rests and newest.last <= self.after
 
     def _new_reports(self) -> Iterator[Progress]:

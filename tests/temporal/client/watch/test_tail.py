@@ -108,11 +108,43 @@ async def test_it_is_not_found_whoever_asks_first(engine: TemporalEngine) -> Non
     assert {type(error) for error in watched} == {TaskNotFound}
 
 
+async def test_a_pause_that_is_over_ends_no_watch(engine: TemporalEngine, server: DevServer, values: Folder) -> None:
+    """
+    The shared tail has read of the question, and not yet of the answer, which the second watcher knows: it waits for
+    what follows. A watcher that begins after the newest entry of a task that waits has nothing to wait for.
+    """
+    way = Way(server.address)
+    between = await asyncio.start_server(way.carry, "127.0.0.1", 0)
+    async with between:
+        port = between.sockets[0].getsockname()[1]
+        client = await Client.connect(
+            f"127.0.0.1:{port}", namespace=server.namespace, data_converter=data_converter(values)
+        )
+        watching = TemporalEngine(client, "tests", patience=engine.connection.patience)
+        task_id = await until_paused(engine)
+        first = watching.watch(task_id, follow=True)
+        seen = [await anext(first) for _ in ALL[:5]]
+        assert await numbers(watching.watch(task_id, after=5)) == []
+        way.free.clear()
+        await engine.send(task_id, text("For sailors"))
+        second = asyncio.create_task(numbers(watching.watch(task_id, after=6)))
+        await asyncio.sleep(0)  # so far that it waits, or ends
+        way.free.set()
+        assert await second == ALL[6:]
+        seen += [news async for news in first]
+        way.cut()
+
+    assert [entry.seq for entry in seen if isinstance(entry, Entry)] == ALL
+    assert await numbers(engine.watch(await until_paused(engine), after=100)) == []
+
+
 class Way:
-    """A way to the server that can be cut, as by a proxy that does not like idle connections."""
+    """A way to the server that can be cut, as by a proxy that does not like idle connections, or held up."""
 
     def __init__(self, address: str) -> None:
         self.host, _, self.port = address.rpartition(":")
+        self.free = asyncio.Event()
+        self.free.set()
         self.open: set[asyncio.StreamWriter] = set()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -124,6 +156,7 @@ class Way:
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
+                await self.free.wait()
                 writer.write(data)
                 await writer.drain()
         writer.close()
