@@ -102,8 +102,8 @@ def sent_to(task_id: str, *, registers: bool = False) -> Iterator[None]:
 
 @contextmanager
 def taken_by(task_id: str, *, registers: bool = False) -> Iterator[None]:
-    """For what a call does after a task has taken its message: a server that does not answer is no reason to send the
-    message again.
+    """For what a call does after a task has taken its message: that a server or a worker does not answer is no reason
+    to send the message again.
 
     Args:
         task_id: The task.
@@ -111,17 +111,17 @@ def taken_by(task_id: str, *, registers: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except NotConnected as error:
+    except (NotConnected, NoWorker) as error:
         raise _taken(task_id, error, registers=registers) from error
 
 
-def _taken(task_id: str, error: NotConnected, *, registers: bool) -> InternalError:
+def _taken(task_id: str, error: EngineError, *, registers: bool) -> InternalError:
     said = f"Task {task_id!r} has taken the message, and goes on: get it later, and do not send the message again"
     return _away(error, said, "It has not taken the webhook" if registers else "")
 
 
-def _away(error: NotConnected, said: str, of_webhook: str) -> InternalError:
-    """The caller's error, where the server does not answer.
+def _away(error: EngineError, said: str, of_webhook: str) -> InternalError:
+    """The caller's error, where the server or the worker does not answer.
 
     Args:
         error: The engine's error, for the log.

@@ -29,14 +29,14 @@ from a2a.types import (
 from a2a.utils.errors import PushNotificationNotSupportedError, TaskNotCancelableError, UnsupportedOperationError
 from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
 
-from refold.a2a.caller import caller_of
+from refold.a2a.caller import caller_of, owns
 from refold.a2a.calls import status_asked_for, tenant_of, while_connected
 from refold.a2a.card.card import Cards
 from refold.a2a.convert import reply_of, task_of
 from refold.a2a.errors import method, method_that_yields, taken_by
 from refold.a2a.extensions import Timeline
 from refold.a2a.streams.follow import Streams, seen_by
-from refold.a2a.streams.updates import EventId
+from refold.a2a.streams.updates import EventId, whole
 from refold.a2a.tasks.listing import Listing, check_status
 from refold.a2a.tasks.push import Push, shape_of
 from refold.a2a.tasks.reading import Reader
@@ -106,6 +106,9 @@ class Gateway(RequestHandler):
             yield sent
             return
         record = sent.record
+        if not owns(caller_of(context), record):  # an approver sees no more of the task than this
+            yield apply_history_length(whole(record), params.configuration)
+            return
         if self._is_direct(sent):
             # A stream is of one message or of a task's events; which of them, is known when the task has settled.
             record = await self._settled(record, context)
@@ -119,7 +122,11 @@ class Gateway(RequestHandler):
                     yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
 
     async def _settled(self, record: TaskRecord, context: ServerCallContext) -> TaskRecord:
-        """A task that has taken a message, once it has ended or waits; as it was, if the caller disconnects before."""
+        """A task that has taken a message, once it has ended or waits; as it was, if the caller disconnects before, or
+        is an approver, who sees no more of the task.
+        """
+        if not owns(caller_of(context), record):
+            return record
         with taken_by(record.task_id):
             return await while_connected(self.parts.reader.settled(record), context) or record
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from a2a.utils.errors import TaskNotFoundError
 
 from refold.a2a.caller import may_read, owns
 from refold.a2a.streams.patience import watched
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
 from refold.engine import Engine, TaskNotFound
-from refold.record import TaskRecord
+from refold.record import TaskRecord, record_of, with_entry
 
 
 class Reader:
@@ -40,6 +43,21 @@ class Reader:
             raise not_found(task_id)
         return record
 
+    async def after(self, record: TaskRecord, caller: str | None) -> TaskRecord:
+        """A task that has taken a message; for an approver as of the entry that closed the last of its gates.
+
+        Args:
+            record: The task before the message.
+            caller: Whose message it is; the caller may see `record`.
+        """
+        if owns(caller, record):
+            return await self._found(record.task_id)
+        return await _shown(self.engine.journal(record.task_id, after=record.seq), caller, record) or record
+
+    async def shown_to(self, caller: str, task_id: str) -> TaskRecord | None:
+        """A task as of the entry that closed the last gate at which it asked the caller; None if it never did."""
+        return await _shown(self.engine.past(task_id), caller, None)
+
     async def _found(self, task_id: str) -> TaskRecord:
         try:
             return await self.engine.record(task_id)
@@ -61,6 +79,30 @@ class Reader:
             async for _ in news:
                 pass
         return await self._found(record.task_id)
+
+
+async def _shown(
+    past: AsyncGenerator[Snapshot | Entry] | AsyncGenerator[Entry], caller: str | None, now: TaskRecord | None
+) -> TaskRecord | None:
+    """The newest state of a task in which the caller may see it, with the entry that ended that; None if there is none.
+
+    Args:
+        past: What happened to the task after `now`.
+        caller: Not the owner.
+        now: The task before that, which the caller may see; None if `past` begins with the task itself.
+    """
+    shown = now
+    async with aclosing(past):
+        async for one in past:
+            before = now
+            if isinstance(one, Snapshot):
+                now = record_of(one)
+            else:
+                assert now is not None, "a task's past begins with the task before its first entry"
+                now = with_entry(now, one)
+            if may_read(caller, now) or (before is not None and may_read(caller, before)):
+                shown = now
+    return shown
 
 
 def not_found(task_id: str) -> TaskNotFoundError:

@@ -46,7 +46,7 @@ class Sent:
     """A message that a task accepted.
 
     Attributes:
-        record: The task after it.
+        record: The task after it; for an approver, all that it may see of the task.
         after: The newest entry's number before the message; for a decision that is sent again, one less than the
             newest entry's.
     """
@@ -220,23 +220,24 @@ class Sender:
                 raise
             if owns(caller, record):
                 await self._register(config, context, once=True)
-            return Sent(record=await self.engine.record(record.task_id), after=record.seq - 1)
+            return Sent(record=await self.reader.after(record, caller), after=record.seq - 1)
         with taken_by(record.task_id, registers=config is not None):
-            after = await self.engine.record(record.task_id)
+            after = await self.reader.after(record, caller)
         # Another call with the same key may have been faster.
         idempotency.taken(after, delivery, content, message.message_id or None)
         await self._register(config, context)
         return Sent(record=after, after=record.seq)
 
     async def _decided(self, task_id: str, decisions: Sequence[DecisionPart], caller: str | None) -> TaskRecord | None:
-        """The task in which the caller, in their own name, made these decisions: with the gates closed, another owner's
-        task is shown to its approvers no more. None if there is none."""
+        """The task in which the caller, in their own name, made these decisions, as of the entry that closed their last
+        gate: from then on, another owner's task is shown to its approvers no more. None if there is none.
+        """
         if caller is None or any(one.approver not in (None, caller) for one in decisions):
             return None
         with suppress(TaskNotFound):
             record = await self.engine.record(task_id)
             if await were_made(self.engine, record, decisions, caller):
-                return record
+                return await self.reader.shown_to(caller, task_id)
         return None
 
     def _check_taker(self, record: TaskRecord, caller: str | None, *, decides: bool, registers: bool) -> None:

@@ -15,6 +15,8 @@ from refold import Content, Status
 from refold.a2a import Security, Settings, a2a_app
 from refold.a2a.security.api_keys import api_keys
 from refold.a2a.tasks.push import WebhookPush
+from refold.a2a.tasks.reading import Reader
+from refold.temporal import TemporalEngine
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, said
@@ -180,6 +182,19 @@ async def test_who_is_asked_at_a_gate_may_read_its_task_and_nothing_more(
     await by["boss"].result("SendMessage", {"message": decision})
     assert (await fake.look(task)).status is Status.COMPLETED
     assert (await by["boss"].error("GetTask", {"id": task}))["code"] == -32001
+
+
+async def test_an_approver_sees_the_task_as_its_journal_has_it_on_temporal(a2a_engine: TemporalEngine) -> None:
+    """
+    Read from its beginning, it is the task; whoever it never asked sees none.
+    """
+    task = (await a2a_engine.start("buy", Content.from_data({"item": "yacht"}), owner="ada")).task_id
+    reader = Reader(a2a_engine)
+
+    assert await reader.shown_to("boss", task) == await a2a_engine.record(task)
+    assert await reader.shown_to("bob", task) is None
+    await a2a_engine.cancel(task)
+    assert await reader.shown_to("boss", task) == await a2a_engine.record(task)
 
 
 @pytest.mark.parametrize("key", [None, "k"])

@@ -15,7 +15,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 
-from refold import Content, Ctx, Transition, flow_skill, step
+from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step
 from refold.a2a import Settings, a2a_app
 from refold.a2a.tasks.routing import FirstMessage
 from refold.engine import TaskFilter, TaskView
@@ -501,6 +501,51 @@ async def test_an_approver_may_repeat_a_decision(callers: Calls) -> None:
 
     assert again == done
     assert {error["code"] for error in others} == {-32001}
+
+
+@flow_skill(id="pay", description="Pays once the boss has approved it, and tells its owner.", input=skills.Order)
+class Pay:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, order: skills.Order) -> Transition:
+        policy = GatePolicy(approvers=("boss",))
+        return ctx.await_approval("pay", f"Pay {order.item}?", show=order.model_dump(), policy=policy, order=order)
+
+    @step(resume_from="begin")
+    async def paid(self, ctx: Ctx, order: skills.Order) -> Transition:
+        ctx.say(f"I pay {order.item}.")
+        ctx.say(f"Private: {await ctx.tool(skills.held, name=order.item)}")
+        return ctx.complete(f"Private: {await ctx.tool(skills.held, name=order.item)}")
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_an_approver_sees_nothing_that_follows_its_decision(method: str) -> None:
+    """
+    Nor does it wait for that: the answer is the task as of the decision, also where the decision is sent again after
+    the task's end. Its owner gets the rest.
+    """
+    fake = FakeEngine([Pay])
+    async with calling(known(a2a_app(fake, [Pay], Settings(url=BASE)))) as calls:
+
+        async def decided() -> str:
+            headers = {"A2A-Version": "1.0", "Idempotency-Key": "d", **as_("boss")}
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": deciding(task)}
+            async with asyncio.timeout(5):
+                answer = await calls.http.post(f"{BASE}/", json=body, headers=headers)
+            return answer.text.partition("data: ")[2] if method == "SendStreamingMessage" else answer.text
+
+        request = {"message": said(parts=[{"data": {"item": "yacht"}}])}
+        task = (await calls.result("SendMessage", request, **as_("ada")))["task"]
+        first = json.loads(await decided())["result"]["task"]
+        await fake.reply(task["id"], "held", "one")
+        between = json.loads(await decided())["result"]["task"]
+        await fake.reply(task["id"], "held", "two")
+        later = json.loads(await decided())["result"]["task"]
+        owners = await calls.result("GetTask", {"id": task["id"]}, **as_("ada"))
+
+    assert first == between == later
+    assert first["status"]["state"] == "TASK_STATE_WORKING"
+    assert [message["parts"][0] for message in first["history"]][-1] == {"text": "I pay yacht."}
+    assert [message["parts"][0].get("text") for message in owners["history"]][-2:] == ["Private: one", "Private: two"]
 
 
 async def test_keys_are_the_callers_own(callers: Calls) -> None:
