@@ -8,7 +8,6 @@ Rule 3: a stream survives the loss of workers and restarts of the server; it end
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -34,10 +33,6 @@ from refold.engine import Engine, NoWorker
 from refold.record import TaskRecord, record_of, with_entry
 
 HEADER = "last-event-id"
-
-WORKER_S = 10.0
-"""Seconds for which a stream waits for a task's worker before it goes on. After that, a caller who reconnects gets an
-error and may try again, and a stream that has just sent a question ends."""
 
 
 class Streams:
@@ -74,7 +69,7 @@ class Streams:
             InvalidParamsError: The task's stream has no such event.
             NoWorker: No worker answered in time to read the task's journal.
         """
-        record = await self._answered(record)
+        record = await patience.answered(self.engine, record)
         if record.note:  # ended by Temporal: its journal cannot be read
             yield whole(record)
             return
@@ -120,25 +115,10 @@ class Streams:
         if newest is not None:
             return pause.seq >= newest
         try:
-            now = await self._answered(await patience.read(self.engine, pause.task_id))
+            now = await patience.answered(self.engine, await patience.read(self.engine, pause.task_id))
         except NoWorker:
             return True
         return pause.seq >= now.seq and not now.ended
-
-    async def _answered(self, record: TaskRecord) -> TaskRecord:
-        """The task as its worker knows it: a record without a worker may lack events that the caller has seen.
-
-        Raises:
-            NoWorker: No worker answered for `WORKER_S`.
-        """
-        clock = asyncio.get_running_loop().time
-        until = clock() + WORKER_S
-        while record.note and not record.ended:
-            if clock() > until:
-                raise NoWorker(record.note)
-            await asyncio.sleep(patience.AGAIN_S)
-            record = await patience.read(self.engine, record.task_id)
-        return record
 
     async def _as_of(
         self, record: TaskRecord, seen: EventId

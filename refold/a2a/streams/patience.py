@@ -17,6 +17,10 @@ AGAIN_S = 0.5
 OUTAGE_S = 60.0
 """Seconds for which a caller waits while the server does not answer; then it gets an error."""
 
+WORKER_S = 10.0
+"""Seconds for which a call waits for a task's worker before it goes on. After that, a caller who reconnects or sends an
+answer again gets an error and may try again, and a stream that has just sent a question ends."""
+
 logger = logging.getLogger("refold.a2a")
 
 
@@ -64,3 +68,20 @@ async def read(engine: Engine, task_id: str) -> TaskRecord:
             if clock() > until:
                 raise
         await asyncio.sleep(AGAIN_S)
+
+
+async def answered(engine: Engine, record: TaskRecord) -> TaskRecord:
+    """The task as its worker knows it: a record without a worker may lack events that the caller has seen or caused.
+
+    Raises:
+        NoWorker: No worker answered for `WORKER_S`.
+        NotConnected: The server did not answer for `OUTAGE_S`.
+    """
+    clock = asyncio.get_running_loop().time
+    until = clock() + WORKER_S
+    while record.note and not record.ended:
+        if clock() > until:
+            raise NoWorker(record.note)
+        await asyncio.sleep(AGAIN_S)
+        record = await read(engine, record.task_id)
+    return record

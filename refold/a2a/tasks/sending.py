@@ -22,6 +22,7 @@ from refold.a2a.card import modes
 from refold.a2a.convert import content_of, context_of
 from refold.a2a.data import data_of
 from refold.a2a.errors import ALONE, as_a2a, sent_to, taken_by
+from refold.a2a.streams.patience import answered
 from refold.a2a.tasks import idempotency
 from refold.a2a.tasks.deciding import DecisionPart, decide, decisions_in, were_made
 from refold.a2a.tasks.push import Push
@@ -200,6 +201,10 @@ class Sender:
             raise InvalidParamsError(f"task {record.task_id!r} belongs to another context than {message.context_id!r}")
         delivery = None if key is None else idempotency.delivery_of(caller, record.task_id, key)
         config = _push_config_in(request, record.task_id)
+        if key is not None or decisions:
+            # Only its worker knows what the task has taken already, and which gates need a signature.
+            with sent_to(record.task_id, registers=config is not None):
+                record = await answered(self.engine, record)
         if (before := idempotency.taken(record, delivery, content, message.message_id or None)) is not None:
             await self._register(config, context, once=True)
             return Sent(record=record, after=before.seq - 1)

@@ -437,7 +437,7 @@ async def test_a_stream_ends_at_a_question_whose_worker_has_gone(monkeypatch: py
     stream's end that the task asks.
     """
     monkeypatch.setattr("refold.a2a.streams.patience.AGAIN_S", 0.01)
-    monkeypatch.setattr("refold.a2a.streams.follow.WORKER_S", 0.05)
+    monkeypatch.setattr("refold.a2a.streams.patience.WORKER_S", 0.05)
     fake = Losing(skills.ALL)
     async with running(fake) as (calls, _):
         key = {"Idempotency-Key": "k"}

@@ -19,6 +19,7 @@ from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step
 from refold.a2a import Settings, a2a_app
 from refold.a2a.tasks.routing import FirstMessage
 from refold.engine import TaskFilter, TaskView
+from refold.record import TaskRecord
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling, said
@@ -546,6 +547,63 @@ async def test_an_approver_sees_nothing_that_follows_its_decision(method: str) -
     assert first["status"]["state"] == "TASK_STATE_WORKING"
     assert [message["parts"][0] for message in first["history"]][-1] == {"text": "I pay yacht."}
     assert [message["parts"][0].get("text") for message in owners["history"]][-2:] == ["Private: one", "Private: two"]
+
+
+class Absent(FakeEngine):
+    """An engine that knows little of a task until it was asked for it so often while its worker is away."""
+
+    away = 0
+
+    async def record(self, task_id: str) -> TaskRecord:
+        """See `Engine.record`."""
+        record = await super().record(task_id)
+        if not self.away:
+            return record
+        self.away -= 1
+        start = {"seq": 0, "messages": record.messages[:1], "artifacts": (), "waits": ()}
+        return record.model_copy(update={**start, "note": "no worker answers"})
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway that waits for a worker for a moment only."""
+    monkeypatch.setattr("refold.a2a.streams.patience.AGAIN_S", 0.001)
+    monkeypatch.setattr("refold.a2a.streams.patience.WORKER_S", 0.1)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_an_answer_that_is_sent_again_waits_for_the_worker() -> None:
+    """
+    Which alone knows that the task has taken it, and works on; without one, nobody says that the task takes nothing.
+    """
+    fake = Absent(skills.ALL)
+    async with calling(a2a_app(fake, skills.ALL, Settings(url=BASE))) as calls:
+        task = await calls.send("Hi", metadata={"skill": "ask"})
+        working = await calls.send("x", metadata={"skill": "wait"}, configuration={"returnImmediately": True})
+        answer, key = {"message": said("Ada", taskId=task["id"])}, {"Idempotency-Key": "a"}
+        first = await calls.result("SendMessage", answer, **key)
+        fake.away = 3
+        again = await calls.result("SendMessage", answer, **key)
+        fake.away = 10_000
+        refused = await calls.error("SendMessage", {"message": said(taskId=working["id"])}, **key)
+
+    assert again == first
+    assert refused["code"] == -32603
+    assert "may still take what it was sent" in refused["message"]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_decision_waits_for_the_worker() -> None:
+    """
+    Which alone knows that the gate needs a signature.
+    """
+    fake = Absent(skills.ALL)
+    async with calling(known(a2a_app(fake, skills.ALL, Settings(url=BASE)))) as calls:
+        task = await bought(calls, "yacht", **as_("boss"))
+        fake.away = 3
+        done = await calls.result("SendMessage", deciding(task), **as_("boss"))
+
+    assert done["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
 async def test_keys_are_the_callers_own(callers: Calls) -> None:
