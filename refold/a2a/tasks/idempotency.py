@@ -42,20 +42,20 @@ def delivery_of(owner: str | None, where: str, key: str) -> str:
     return hashlib.sha256(json.dumps([owner, where, key]).encode()).hexdigest()[:32]
 
 
-def taken(record: TaskRecord, delivery: str | None, content: Content, message_id: str | None) -> Message | None:
+def taken(record: TaskRecord, delivery: str | None, content: Content) -> Message | None:
     """The message of a delivery, which the task has taken; None without a key, or if it has not.
 
     Args:
         record: The task.
         delivery: The id of the delivery; None without a key.
-        content: What is sent.
-        message_id: The caller's id of the message, if it has one.
+        content: What is sent. The caller's id of the message may be another one: a client that is retried takes a new
+            one for each call.
 
     Raises:
-        InvalidParamsError: The task has taken another message under this key.
+        InvalidParamsError: The task has taken another content under this key.
     """
     found = next((one for one in record.messages if one.delivery_id == delivery), None) if delivery else None
-    if found is not None and (found.content != content or found.id != message_id):
+    if found is not None and found.content != content:
         raise InvalidParamsError(
             "this Idempotency-Key was used before, for another message; repeat that one as it was, or take a new key"
         )

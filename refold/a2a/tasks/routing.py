@@ -83,7 +83,7 @@ class SkillRouter:
         Raises:
             InvalidParamsError: The router completed with neither; or the key was used for another message.
         """
-        caller, id = message.caller, message.message_id or None
+        caller = message.caller
         delivery = None if message.key is None else idempotency.delivery_of(caller, self.skill, message.key)
         task_id = f"{self.skill}-{delivery or uuid4().hex}"
         try:
@@ -93,14 +93,14 @@ class SkillRouter:
                 task_id=task_id,
                 owner=ROUTER if caller is None else f"{ROUTER} {caller}",
                 context=message.context,
-                message_id=id,
+                message_id=message.message_id or None,
                 delivery_id=delivery,
             )
         except TaskExists:
             if delivery is None:
                 raise
         record = await self.reader.settled(await self.engine.record(task_id))
-        idempotency.taken(record, delivery, message.content, id)
+        idempotency.taken(record, delivery, message.content)
         said = next((one for one in reversed(record.messages) if one.role == "agent"), None)
         if said is None or record.status is not Status.COMPLETED:
             log.error("router_cannot_tell", task_id=task_id, status=record.status.value, why=record.reason)

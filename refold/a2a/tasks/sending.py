@@ -153,7 +153,7 @@ class Sender:
                 raise
         with taken_by(task_id):
             record = await self.reader.own(task_id, caller)
-        idempotency.taken(record, delivery, content, message.message_id or None)
+        idempotency.taken(record, delivery, content)
         return Sent(record=record, after=0)
 
     async def _exists(self, task_id: str) -> bool:
@@ -205,7 +205,7 @@ class Sender:
             # Only its worker knows what the task has taken already, and which gates need a signature.
             with sent_to(record.task_id, registers=config is not None):
                 record = await answered(self.engine, record)
-        if (before := idempotency.taken(record, delivery, content, message.message_id or None)) is not None:
+        if (before := idempotency.taken(record, delivery, content)) is not None:
             await self._register(config, context, once=True)
             return Sent(record=record, after=before.seq - 1)
         try:
@@ -229,7 +229,7 @@ class Sender:
         with taken_by(record.task_id, registers=config is not None):
             after = await self.reader.after(record, caller)
         # Another call with the same key may have been faster.
-        idempotency.taken(after, delivery, content, message.message_id or None)
+        idempotency.taken(after, delivery, content)
         await self._register(config, context)
         return Sent(record=after, after=record.seq)
 

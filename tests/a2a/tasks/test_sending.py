@@ -170,7 +170,8 @@ async def test_a_router_is_asked_once_for_each_key(fake: FakeEngine) -> None:
     async with calling(app) as calls:
         request = {"message": said("Hi")}
         one = await calls.result("SendMessage", request, **{"Idempotency-Key": "k", **as_("ada")})
-        again = await calls.result("SendMessage", request, **{"Idempotency-Key": "k", **as_("ada")})
+        other_id = {"message": said("Hi", messageId="m-2")}
+        again = await calls.result("SendMessage", other_id, **{"Idempotency-Key": "k", **as_("ada")})
         other = await calls.result("SendMessage", request, **{"Idempotency-Key": "k", **as_("bob")})
         wrong = await calls.error(
             "SendMessage", {"message": said("Something else")}, **{"Idempotency-Key": "k", **as_("ada")}
@@ -395,13 +396,13 @@ async def test_a_pattern_is_no_media_type_of_a_part(gateway: Calls, named: str) 
 
 async def test_a_send_with_a_key_may_be_repeated(gateway: Calls) -> None:
     """
-    The second one is answered with the first one's task; another body under the same key is refused; another key, or
-    none, is another task.
+    The second one is answered with the first one's task, also where the client, which is retried itself, has another id
+    for the message; another body under the same key is refused; another key, or none, is another task.
     """
     request = {"message": said(), "metadata": {"skill": "ask"}}
     key = {"Idempotency-Key": "k-1"}
     first = await gateway.result("SendMessage", request, **key)
-    second = await gateway.result("SendMessage", request, **key)
+    second = await gateway.result("SendMessage", {**request, "message": said(messageId="m-2")}, **key)
     another = await gateway.error("SendMessage", {**request, "message": said("Something else")}, **key)
     fresh = await gateway.result("SendMessage", request, **{"Idempotency-Key": "k-2"})
     keyless = await gateway.result("SendMessage", request)
@@ -435,7 +436,8 @@ async def test_an_answer_with_a_key_may_be_repeated(gateway: Calls) -> None:
     last = {"message": {**said(taskId=task["id"]), "parts": [{"data": {"number": 3}}]}}
     await gateway.result("SendMessage", answer, **{"Idempotency-Key": "a"})
     await gateway.result("SendMessage", last, **{"Idempotency-Key": "b"})
-    again = await gateway.result("SendMessage", answer, **{"Idempotency-Key": "a"})
+    other_id = {"message": said("Ada", taskId=task["id"], messageId="m-2")}
+    again = await gateway.result("SendMessage", other_id, **{"Idempotency-Key": "a"})
     wrong = await gateway.error("SendMessage", last, **{"Idempotency-Key": "a"})
 
     assert again["task"]["status"]["message"]["parts"] == [{"text": "Ada: 3"}]
