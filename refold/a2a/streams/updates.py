@@ -80,6 +80,8 @@ def updates_of(before: TaskRecord, entry: Entry) -> list[Update]:
         for message in _said(before, entry)
         if message.message_id != status.message.message_id  # a task's last messages are part of its last status
     ]
+    # These have the task's state, and take the place of its question in a client that keeps the last status.
+    asks_on = after.paused and bool(updates)
     updates += [
         TaskArtifactUpdateEvent(
             task_id=before.task_id,
@@ -90,7 +92,7 @@ def updates_of(before: TaskRecord, entry: Entry) -> list[Update]:
         )
         for place, artifact in enumerate(entry.artifacts)
     ]
-    if entry.status is not None or entry.progress is not None or not updates:
+    if entry.status is not None or entry.progress is not None or asks_on or not updates:
         updates.append(_update(after, status))
     for place, update in enumerate(updates, 1):
         said = {"id": str(EventId(entry.seq, place)), "event": entry.event.kind}

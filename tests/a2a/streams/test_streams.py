@@ -97,8 +97,8 @@ async def test_a_subscription_stays_over_pauses(calls: Calls) -> None:
         first, second = await one.rest(), await two.rest()
 
     assert first == second
-    assert ids(first) == ["2.1", "3.1"]
-    assert [frame.state for frame in first] == ["TASK_STATE_INPUT_REQUIRED", "TASK_STATE_COMPLETED"]
+    assert ids(first) == ["2.1", "2.2", "3.1"]
+    assert [frame.state for frame in first] == [*["TASK_STATE_INPUT_REQUIRED"] * 2, "TASK_STATE_COMPLETED"]
 
 
 async def test_a_cut_client_goes_on_where_it_was(calls: Calls) -> None:
@@ -389,7 +389,7 @@ async def test_a_stream_does_not_end_at_a_question_that_was_answered() -> None:
             async with asyncio.timeout(10):
                 frames = await stream.rest()
 
-    assert (frames[0].id, frames[-1].id) == ("0.0", "2.1")
+    assert (frames[0].id, frames[-1].id) == ("0.0", "2.2")
 
 
 class Losing(FakeEngine):
@@ -428,7 +428,7 @@ async def test_a_server_that_restarts_as_a_question_is_sent_ends_no_stream(
             async with asyncio.timeout(10):
                 frames = await stream.rest()
 
-    assert (frames[0].id, frames[-1].id) == ("0.0", "2.1")
+    assert (frames[0].id, frames[-1].id) == ("0.0", "2.2")
 
 
 async def test_a_stream_ends_at_a_question_whose_worker_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,7 +462,7 @@ async def test_a_question_that_was_answered_ends_no_resubscription_of_0_3(calls:
     async with opened(calls.http, calls.base, "tasks/resubscribe", params, version="0.3", **again) as stream:
         frames = await stream.rest()
 
-    assert ids(frames) == ["1.0", "2.1", "3.1"]
+    assert ids(frames) == ["1.0", "2.1", "2.2", "3.1"]
 
 
 async def test_a_client_that_comes_again_waits_for_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,7 +475,7 @@ async def test_a_client_that_comes_again_waits_for_the_worker(monkeypatch: pytes
         task = await calls.send("Hi", metadata={"skill": "ask"})
         await calls.result("SendMessage", answer(task["id"], text="Ada"))
         fake.worker = False
-        async with subscribed(calls.http, calls.base, task["id"], "2.1") as stream:
+        async with subscribed(calls.http, calls.base, task["id"], "2.2") as stream:
             [again] = await stream.take(1)
 
     assert (again.id, again.state) == ("2.0", "TASK_STATE_INPUT_REQUIRED")

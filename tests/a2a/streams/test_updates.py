@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from a2a.types import TaskArtifactUpdateEvent, TaskState
+from a2a.types import TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent
 from google.protobuf.json_format import MessageToDict
 
-from refold import Content
+from refold import Artifact, Content, Ctx, Transition, flow_skill, step
 from refold.a2a.convert import task_of
 from refold.a2a.streams.updates import EventId, Update, partly_told, transient_of, updates_of
 from refold.engine import Tokens
@@ -15,10 +15,37 @@ from refold.testing import FakeEngine
 from tests.a2a import skills
 
 
+@flow_skill(id="asker", description="Asks.")
+class Asker:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(await ctx.ask("account", "Which account?"))
+
+
+@flow_skill(id="busy", description="Talks, and hands things over, while a part of it asks.")
+class Busy:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.parallel(self.ask(ctx), self.search(ctx))
+        return ctx.complete("Done.")
+
+    async def ask(self, ctx: Ctx) -> None:
+        await ctx.skill("part", Asker, "x")
+
+    async def search(self, ctx: Ctx) -> None:
+        await ctx.sleep(1)
+        ctx.say("Half of the search is done.")
+        ctx.hand_over(Artifact.from_text("half", "found"))
+        await ctx.sleep(1)
+        ctx.hand_over(Artifact.from_text("whole", "found"))
+        await ctx.sleep(1)
+
+
 async def story(skill: str, said: str) -> tuple[TaskRecord, list[tuple[TaskRecord, list[Update]]]]:
     """A task's entries, each as the task before it and its updates; and the task after them."""
-    engine = FakeEngine(skills.ALL, answers={"held": "done"})
+    engine = FakeEngine([*skills.ALL, Asker, Busy], answers={"held": "done"})
     await engine.start(skill, Content.from_text(said), task_id="t")
+    await engine.advance()
     record = record_of((await engine.at("t", 1)).model_copy(update={"seq": 0}))
     record = record.model_copy(update={"messages": (), "artifacts": (), "waits": (), "status": "submitted"})
     steps: list[tuple[TaskRecord, list[Update]]] = []
@@ -53,6 +80,23 @@ async def test_every_entry_is_told() -> None:
     _, steps = await story("wait", "x")
 
     assert [len(updates) for _, updates in steps] == [2, 1]
+
+
+@pytest.mark.parametrize("skill", ["ask", "busy", "echo", "report", "wait"])
+async def test_the_last_status_that_is_told_of_an_entry_is_the_tasks(skill: str) -> None:
+    """
+    What a task says while it waits takes no place of its question, in a client that keeps the last status.
+    """
+    record, steps = await story(skill, "x")
+    after = [*(before for before, _ in steps[1:]), record]
+    told = [[update for update in updates if isinstance(update, TaskStatusUpdateEvent)] for _, updates in steps]
+
+    for statuses, task in zip(told, after, strict=True):
+        if statuses and (task.paused or task.ended):
+            assert statuses[-1].status == task_of(task).status
+    if skill == "busy":
+        assert sum(task.paused for task in after) == 4
+        assert [len(updates) for _, updates in steps[2:4]] == [3, 1]
 
 
 async def test_chunks_add_up_to_the_artifact() -> None:
