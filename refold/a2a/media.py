@@ -3,6 +3,7 @@ is a JSON object. Files in messages are base64."""
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Any
 
@@ -23,7 +24,10 @@ from refold.callbacks.address import PATH as CALLBACKS
 _FILES = re.compile(rb'"(raw|bytes|fileWithBytes|file_with_bytes)"')
 """What a body with a file by value has somewhere: A2A's names of it, in 1.0 and in both spellings of 0.3."""
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]*+={0,2}\s*")  # possessive: blanks are looked at once, however many they are
+_EITHER = re.compile(r"[A-Za-z0-9+/_\-\s]*+={0,2}\s*")  # possessive: blanks are looked at once, however many they are
+
+_STANDARD = re.compile(r"[A-Za-z0-9+/\r\n]*+={0,2}[\r\n]*")
+"""What the SDK's parser of 0.3 takes whole: it skips the other alphabet's `-` and `_`. With blanks it may be a text."""
 
 
 class JsonOnly:
@@ -101,17 +105,29 @@ def _no_base64(body: bytes) -> int | None:
             pass
         case _:
             return None
-    return next((number for number, part in enumerate(parts) if not _BASE64.fullmatch(_file_in(part))), None)
+    return next((number for number, part in enumerate(parts) if not _is_whole(part)), None)
 
 
-def _file_in(part: Any) -> str:
+def _is_whole(part: Any) -> bool:
+    """Whether a part has no file by value, or one of which a parser skips nothing."""
     match part:
         case {"raw": str(file)}:
-            return file
-        case {"file": {"bytes": str(file)} | {"fileWithBytes": str(file)} | {"file_with_bytes": str(file)}}:
-            return file
+            return _EITHER.fullmatch(file) is not None
+        case {"file": {"bytes": str(file)}}:
+            return _STANDARD.fullmatch(file) is not None
+        case {"file": {"fileWithBytes": str(file)} | {"file_with_bytes": str(file)}}:
+            return _EITHER.fullmatch(file) is not None and _is_base64_within(file)
         case _:
-            return ""
+            return True
+
+
+def _is_base64_within(file: str) -> bool:
+    """Whether a file is base64 of base64, as the SDK's client of 0.3 sends it over REST."""
+    try:
+        within = base64.urlsafe_b64decode(f"{file}==")
+    except ValueError:
+        return False
+    return _STANDARD.fullmatch(within.decode("latin-1")) is not None
 
 
 def _id_in(body: bytes) -> str | int | None:

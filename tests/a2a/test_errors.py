@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -266,6 +267,7 @@ OLD_FILE = {"kind": "message", "messageId": "m-1", "role": "user", "parts": OLD_
         ("/v1/message:send", "0.3", {"message": {"role": "ROLE_USER", "content": [{"file": {"fileWithBytes": "*"}}]}}),
         ("/v1/message:send", "0.3", {"request": {"role": "ROLE_USER", "content": [{"file": {"fileWithBytes": "*"}}]}}),
         ("/v1/message:send", "0.3", {"message": {"content": [{"file": {"file_with_bytes": "*"}}]}}),
+        ("/v1/message:send", "0.3", {"request": {"content": [{"file": {"fileWithBytes": "aGVsbG8gQWRh"}}]}}),
     ],
 )
 async def test_a_file_that_is_not_base64_is_named(path: str, version: str, call: Any, gateway: Calls) -> None:
@@ -301,6 +303,41 @@ async def test_every_form_of_base64_is_taken(raw: str, gateway: Calls) -> None:
     )
 
     assert sent["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+RAW = b"Ada" * 4 + b"\xff\xff\xff\xfb\xef\xbe!"  # still base64 if a parser skips the eight characters that differ
+URL_SAFE = base64.urlsafe_b64encode(RAW).decode()
+STANDARD = base64.b64encode(RAW).decode()
+
+
+@pytest.mark.parametrize("text", [STANDARD, URL_SAFE, URL_SAFE.rstrip("="), f"{STANDARD[:8]}\n{STANDARD[8:]}"])
+async def test_a_file_is_taken_whole_or_not_at_all(text: str, gateway: Calls) -> None:
+    """
+    Over each version and binding: parsers skip what they do not know, and take the rest for the file.
+    """
+
+    def twice(file: str) -> str:
+        return base64.b64encode(file.encode()).decode()
+
+    metadata = {"skill": "copy"}
+    old = {"kind": "message", "messageId": "m-1", "role": "user"}
+    old_call = {"message": {**old, "parts": [{"kind": "file", "file": {"bytes": text}}]}, "metadata": metadata}
+    old_rest = {"messageId": "m-1", "role": "ROLE_USER", "content": [{"file": {"fileWithBytes": twice(text)}}]}
+    sent = [
+        await gateway.rpc("SendMessage", {"message": said(parts=[{"raw": text}]), "metadata": metadata}),
+        await gateway.rpc("message/send", old_call, **{"A2A-Version": "0.3"}),
+        (
+            await gateway.rest(
+                "POST", "/v1/message:send", {"request": old_rest, "metadata": metadata}, **{"A2A-Version": "0.3"}
+            )
+        ).json(),
+    ]
+
+    refused = ["error" in one for one in sent]
+    assert refused == ([False, False, False] if "+" in text else [False, True, True])
+    for one, whole in zip(sent, (STANDARD, STANDARD, twice(STANDARD)), strict=True):
+        task = one.get("result", one)
+        assert "error" in one or f'"{whole}"' in json.dumps(task.get("task", task)["artifacts"])
 
 
 async def test_what_is_no_json_is_of_the_wrong_type(gateway: Calls) -> None:
