@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from a2a.utils.errors import TaskNotFoundError
 
 from refold.a2a.caller import may_read, owns
-from refold.a2a.streams.patience import watched
+from refold.a2a.streams.patience import answered, watched
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
-from refold.engine import Engine, TaskNotFound
+from refold.engine import Engine, NoWorker, TaskNotFound
 from refold.record import TaskRecord, record_of, with_entry
 
 
@@ -22,12 +22,16 @@ class Reader:
         self.engine = engine
 
     async def record(self, task_id: str, caller: str | None) -> TaskRecord:
-        """A task that the caller may see.
+        """A task that the caller may see. While its worker is away, the record has no gates, so a caller that may be an
+        approver waits for the worker.
 
         Raises:
             TaskNotFoundError: There is no such task, or it is another owner's.
         """
         record = await self._found(task_id)
+        if caller is not None and not owns(caller, record):
+            with suppress(NoWorker):
+                record = await answered(self.engine, record)
         if not may_read(caller, record):
             raise not_found(task_id)
         return record

@@ -608,6 +608,26 @@ async def test_a_decision_waits_for_the_worker() -> None:
     assert done["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
+@pytest.mark.usefixtures("quick")
+async def test_an_approver_waits_for_the_worker() -> None:
+    """
+    Which alone knows that the task asks it. If the worker stays away, the task is not found, as by a stranger.
+    """
+    fake = Absent(skills.ALL)
+    async with calling(known(a2a_app(fake, skills.ALL, Settings(url=BASE)))) as calls:
+        task = await bought(calls, "yacht", **as_("ada"))
+        fake.away = 3
+        seen = await calls.result("GetTask", {"id": task["id"]}, **as_("boss"))
+        fake.away = 10_000
+        late = await calls.error("GetTask", {"id": task["id"]}, **as_("boss"))
+        fake.away = 3
+        done = await calls.result("SendMessage", deciding(task), **as_("boss"))
+
+    assert seen["status"] == task["status"]
+    assert late["code"] == -32001
+    assert done["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
 async def test_keys_are_the_callers_own(callers: Calls) -> None:
     """
     Two callers may take the same one.
