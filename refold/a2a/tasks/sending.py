@@ -33,7 +33,7 @@ from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.events import Early
 from refold.core.lifecycle import TERMINAL
-from refold.engine import Engine, EngineError, TaskExists, TaskFilter, TaskNotFound
+from refold.engine import Engine, EngineError, NotConnected, TaskExists, TaskFilter, TaskNotFound
 from refold.record import TaskRecord
 
 LOOKED_BACK = 20
@@ -239,10 +239,14 @@ class Sender:
         """
         if caller is None or any(one.approver not in (None, caller) for one in decisions):
             return None
-        with suppress(TaskNotFound):
+        try:
             record = await self.engine.record(task_id)
             if await were_made(self.engine, record, decisions, caller):
                 return await self.reader.shown_to(caller, task_id)
+        except NotConnected:
+            raise
+        except EngineError:
+            pass  # an error that says more of this task than of none would tell a stranger that it is there
         return None
 
     def _check_taker(self, record: TaskRecord, caller: str | None, *, decides: bool, registers: bool) -> None:

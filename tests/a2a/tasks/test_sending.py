@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from starlette.routing import Mount
 from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step
 from refold.a2a import Settings, a2a_app
 from refold.a2a.tasks.routing import FirstMessage
-from refold.engine import TaskFilter, TaskView
+from refold.core.fold.journal import Entry
+from refold.engine import NoWorker, TaskFilter, TaskView
 from refold.record import TaskRecord
 from refold.testing import FakeEngine
 from tests.a2a import skills
@@ -565,6 +567,13 @@ class Absent(FakeEngine):
         start = {"seq": 0, "messages": record.messages[:1], "artifacts": (), "waits": ()}
         return record.model_copy(update={**start, "note": "no worker answers"})
 
+    async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+        """See `Engine.journal`."""
+        if self.away:
+            raise NoWorker("no worker answers")
+        async for entry in super().journal(task_id, after=after):
+            yield entry
+
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -626,6 +635,24 @@ async def test_an_approver_waits_for_the_worker() -> None:
     assert seen["status"] == task["status"]
     assert late["code"] == -32001
     assert done["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_stranger_learns_nothing_of_a_task_whose_worker_is_away() -> None:
+    """
+    Whatever it claims to have decided there, it gets the error of a task that does not exist.
+    """
+    fake = Absent(skills.ALL)
+    async with calling(known(a2a_app(fake, skills.ALL, Settings(url=BASE)))) as calls:
+        task = await bought(calls, "yacht", **as_("ada"))
+        fake.away = 10_000
+        claims = [deciding({**task, "id": id}) for id in (task["id"], "none")]
+        theirs, none = [
+            await calls.error("SendMessage", claim, **{"Idempotency-Key": "d", **as_("eve")}) for claim in claims
+        ]
+
+    assert theirs["code"] == none["code"] == -32001
+    assert str(theirs).replace(task["id"], "none") == str(none)
 
 
 async def test_keys_are_the_callers_own(callers: Calls) -> None:
