@@ -176,7 +176,9 @@ class Gateway(RequestHandler):
         # A 0.3 client learns from the stream's end that the task asks a question.
         over_pauses = shape_of(context) != "0.3"
         if seen is None:
-            events = self.parts.streams.follow(record, after=record.seq, over_pauses=over_pauses)
+            # A question that stands is news for the client; without its worker, nobody knows whether it stands.
+            after = record.seq if over_pauses or record.note else record.seq - 1
+            events = self.parts.streams.follow(record, after=after, over_pauses=over_pauses)
         else:
             events = self.parts.streams.resume(record, seen, over_pauses=over_pauses)
         async with aclosing(events):

@@ -242,6 +242,34 @@ async def test_a_question_ends_a_subscription_of_0_3(calls: Calls, fake: FakeEng
     assert "input" in str(frames[-1].data).lower()
 
 
+@pytest.mark.parametrize("worker_away", [False, True])
+async def test_a_question_that_stands_ends_a_subscription_of_0_3(
+    worker_away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A client that comes again after the question learns that the task asks, also where the worker was away as it came.
+    One that names the question as its last event waits for what follows.
+    """
+    monkeypatch.setattr("refold.a2a.streams.patience.AGAIN_S", 0.01)
+    fake = Forgetful(skills.ALL)
+    async with running(fake) as (calls, _):
+        task = await calls.send("Hi", metadata={"skill": "ask"})
+        params, seen = {"id": task["id"]}, {"Last-Event-ID": "1.2"}
+        fake.worker = not worker_away
+        async with opened(calls.http, calls.base, "tasks/resubscribe", params, version="0.3") as stream:
+            async with asyncio.timeout(10):
+                frames = await stream.rest()
+        async with opened(calls.http, calls.base, "tasks/resubscribe", params, version="0.3", **seen) as stream:
+            [again] = await stream.take(1)
+            await calls.result("SendMessage", answer(task["id"], text="Ada"))
+            later = await stream.rest()
+
+    assert frames[-1].data["result"]["status"]["state"] == "input-required"
+    assert frames[-1].data["result"]["status"]["message"]["parts"][0]["text"] == "Who are you?"
+    assert ids(frames) == (["0.0", "1.1", "1.2"] if worker_away else ["1.0"])
+    assert ids([again, *later]) == ["1.0", "2.1", "2.2"]
+
+
 async def test_model_text_comes_between_and_cannot_be_resumed_from(calls: Calls, fake: FakeEngine) -> None:
     """
     It is marked as transient and has no id; what is journaled comes after it.
