@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from a2a.types import Message as A2AMessage
 from a2a.types import Role, SendMessageRequest
-from a2a.utils.errors import InvalidParamsError
+from a2a.utils.errors import InternalError, InvalidParamsError
 from pydantic import JsonValue
 
 from refold.a2a.convert import parts_of
@@ -82,6 +82,7 @@ class SkillRouter:
 
         Raises:
             InvalidParamsError: The router completed with neither; or the key was used for another message.
+            InternalError: The router failed, or was canceled.
         """
         caller = message.caller
         delivery = None if message.key is None else idempotency.delivery_of(caller, self.skill, message.key)
@@ -103,6 +104,12 @@ class SkillRouter:
         idempotency.taken(record, delivery, message.content)
         said = next((one for one in reversed(record.messages) if one.role == "agent"), None)
         if said is None or record.status is not Status.COMPLETED:
+            if record.status in (Status.FAILED, Status.CANCELED):
+                log.error("router_failed", task_id=task_id, status=record.status.value, why=record.reason)
+                again = "send the message again" if delivery is None else "send the message with a new Idempotency-Key"
+                raise InternalError(
+                    f"the router of this agent has failed; {again}, or name the skill in the metadata as {SKILL!r}"
+                )
             log.error("router_cannot_tell", task_id=task_id, status=record.status.value, why=record.reason)
             raise InvalidParamsError(f"nothing tells which skill is meant; name it in the metadata as {SKILL!r}")
         data = said.content.data

@@ -12,12 +12,18 @@ from uuid import uuid4
 from a2a.server.context import ServerCallContext
 from a2a.types import Message as A2AMessage
 from a2a.types import Role, SendMessageRequest, TaskPushNotificationConfig
-from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
+from a2a.utils.errors import (
+    A2AError,
+    InternalError,
+    InvalidParamsError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
 from a2a.utils.task import validate_history_length
 from pydantic import JsonValue
 
 from refold.a2a.caller import caller_of, owns
-from refold.a2a.calls import tenant_of
+from refold.a2a.calls import tenant_of, while_connected
 from refold.a2a.card import modes
 from refold.a2a.convert import content_of, context_of
 from refold.a2a.data import data_of
@@ -118,7 +124,9 @@ class Sender:
             extensions=frozenset(context.requested_extensions),
             key=idempotency.key_of(context),
         )
-        chosen = await self.routing.choose(request, first, tenant=tenant_of(context))
+        chosen = await while_connected(self.routing.choose(request, first, tenant=tenant_of(context)), context)
+        if chosen is None:
+            raise InternalError("the caller has gone before a skill was chosen")
         if isinstance(chosen, A2AMessage):
             return chosen
         skill = skill_id(chosen)

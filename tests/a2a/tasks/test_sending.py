@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import httpx
 import pytest
 from a2a.types import Message, Part, Role
 from starlette.applications import Starlette
@@ -24,7 +25,7 @@ from refold.engine import NoWorker, TaskFilter, TaskView
 from refold.record import TaskRecord
 from refold.testing import FakeEngine
 from tests.a2a import skills
-from tests.a2a.conftest import BASE, Calls, calling, said
+from tests.a2a.conftest import BASE, Calls, calling, free_socket, said, serving
 from tests.a2a.streams.events import opened
 from tests.engine.test_together import Several
 
@@ -183,6 +184,51 @@ async def test_a_router_is_asked_once_for_each_key(fake: FakeEngine) -> None:
     assert "used before, for another message" in wrong["message"]
     routed = [len(await fake.find(TaskFilter(skill="fickle", owner=f"(router) {name}"))) for name in ("ada", "bob")]
     assert routed == [1, 1]
+
+
+@pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "k"}], ids=["without a key", "with a key"])
+async def test_a_router_that_failed_is_no_fault_of_the_caller(key: dict[str, str]) -> None:
+    """
+    Who is told how to send the message again: under the same key the router has failed already.
+    """
+    fake = FakeEngine(skills.ALL)
+    app = a2a_app(fake, [skills.Echo, skills.Ask], Settings(url=BASE), router="picky")
+    async with calling(app) as calls:
+        errors = [await calls.error("SendMessage", {"message": said("fail")}, **key) for _ in range(2)]
+
+    assert {error["code"] for error in errors} == {-32603}
+    assert all(("new Idempotency-Key" in error["message"]) is bool(key) for error in errors)
+    assert all("it went wrong" not in error["message"] for error in errors)
+
+
+class Slow:
+    """A router that does not end; it notes that it began, and that nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self.began, self.left = asyncio.Event(), asyncio.Event()
+
+    async def choose(self, message: FirstMessage) -> str:
+        self.began.set()
+        try:
+            return await asyncio.Future[str]()
+        finally:
+            self.left.set()
+
+
+@pytest.mark.parametrize("path", ["/message:send", "/message:stream"])
+async def test_no_skill_is_chosen_for_a_caller_that_has_gone(fake: FakeEngine, path: str) -> None:
+    """
+    A router that is not done yet is left, and nothing is started.
+    """
+    slow = Slow()
+    app = a2a_app(fake, [skills.Echo, skills.Ask], Settings(), router=slow)
+    async with serving(app, free_socket()) as base, httpx.AsyncClient(timeout=60) as http, asyncio.timeout(60):
+        call = asyncio.create_task(Calls(http, base).rest("POST", path, {"message": said()}))
+        await slow.began.wait()
+        call.cancel()
+        await slow.left.wait()
+
+    assert [view async for view in fake.list()] == []
 
 
 class Doorman:
