@@ -347,9 +347,10 @@ class ScheduleView(Deferred):
         next: When it is due next, the nearest first; empty if never.
         owner: Of its tasks.
         input: The first message of its tasks, as text.
-        started: How many tasks it has started; None in a list, as the next two.
+        started: How many tasks it has started; None in a list, as the next three.
         skipped: How many starts were left out because a task was open.
         missed: How many starts were left out because the server was down for longer than the time to catch up in.
+        waiting: How many starts wait until an open task has ended.
         running: The open tasks that its overlap looks at, none where the overlap is `allow`; empty in a list, as
             `owner`, `input` and `task_queue`.
         last: The task that it started last.
@@ -370,6 +371,7 @@ class ScheduleView(Deferred):
     started: int | None = lean()
     skipped: int | None = lean()
     missed: int | None = lean()
+    waiting: int | None = lean()
     running: tuple[str, ...] = lean(())
     last: str | None = None
     task_queue: str = lean("")

@@ -272,6 +272,8 @@ def _card(call: Call, view: temporal.ScheduleView) -> Iterator[str]:
 def _left_out(view: temporal.ScheduleView) -> str:
     parts = [f"{view.skipped} left out, as a task was open"] if view.skipped else []
     parts += [f"{view.missed} missed, as the server was down"] if view.missed else []
+    waits = "waits" if view.waiting == 1 else "wait"
+    parts += [f"{view.waiting} more {waits} for an open task"] if view.waiting else []
     return f" ({'; '.join(parts)})" if parts else ""
 
 

@@ -413,6 +413,7 @@ class Schedules:
             started=info.num_actions,
             skipped=info.num_actions_skipped_overlap,
             missed=info.num_actions_missed_catchup_window,
+            waiting=told.raw_description.info.buffer_size,
             running=tuple(_ids(info.running_actions)),
             last=next(iter(_ids(reversed(ran))), None),
             task_queue=action.task_queue,

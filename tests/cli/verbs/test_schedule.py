@@ -1,9 +1,13 @@
-"""`refold schedule`: what it refuses before a server is asked."""
+"""`refold schedule`: what it shows, and what it refuses before a server is asked."""
 
 from __future__ import annotations
 
 import pytest
 
+from refold.cli.text.output import Output
+from refold.cli.verb import Call
+from refold.cli.verbs.schedule import _card
+from refold.engine import ScheduleView
 from tests.cli.conftest import Shell
 
 
@@ -34,3 +38,16 @@ def test_a_wrong_word_is_named(refold: Shell, options: list[str], why: str) -> N
 
     assert done.exit == 2
     assert why in done.err
+
+
+@pytest.mark.parametrize(
+    ("waiting", "said"),
+    [(0, "4"), (1, "4 (1 more waits for an open task)"), (3, "4 (3 more wait for an open task)")],
+)
+def test_a_schedule_says_how_many_starts_wait(waiting: int, said: str) -> None:
+    """
+    The server starts them one after another, each when the open task has ended; one that is held may never end.
+    """
+    view = ScheduleView(id="x", skill="hello", times="every 1s", started=4, running=("x-1",), waiting=waiting)
+
+    assert f"started     {said}" in list(_card(Call(Output(json=False)), view))

@@ -237,7 +237,8 @@ async def test_while_a_task_is_open_none_starts_beside_it(engine: TemporalEngine
     several = {await schedules.run_now(beside) for _ in range(2)}
 
     assert len(several) == 2
-    assert (await schedules.look(id)).skipped == 1
+    assert (seen := await schedules.look(id)).skipped == 1
+    assert seen.waiting == 0
     await asyncio.gather(*(engine.cancel(one) for one in (first, *several)))
 
 
@@ -259,6 +260,7 @@ async def test_a_start_by_hand_that_waits_says_so_and_has_an_id_of_its_own(
     assert {f"starts once {first} has ended, as its overlap is queue-all"} == {
         str(one)[str(one).index("starts once") :] for one in told
     }
+    assert (await schedules.look(id)).waiting == 2
     while (running := (await schedules.look(id)).running) != ():
         await engine.cancel(running[0])
         while (await schedules.look(id)).running == running:
