@@ -168,18 +168,23 @@ def not_served(queue: str, pinned: str, polls: Polls) -> str:
         pinned: The version that the task runs on, `deployment:build`; empty if any may take it.
         polls: The workers of the queue.
     """
-    if polls.ago_s(_served(pinned, polls)) <= POLLING_S:
+    ago_s = polls.ago_s(_served(pinned, polls))
+    if ago_s <= POLLING_S:
         return ""
+    unless = ""
+    if ago_s < float("inf"):
+        unless = f" (by this machine's clock, one polled {ago_s:.0f} s ago; if it still runs, that clock is ahead)"
     if version := pinned or polls.current:
         why = "the task runs on" if pinned else f"task queue {queue!r} gives its tasks to"
-        return f"no worker of version {version} answers, which {why}; start one with `{_worker_of(queue, version)}`"
+        way_out = f"start one with `{_worker_of(queue, version)}`{unless}"
+        return f"no worker of version {version} answers, which {why}; {way_out}"
     if other := polls.newest_version():
         deployment, _, build = other.partition(":")
         return (
             f"a worker of version {other} polls task queue {queue!r}, and a version is given no task before it is the "
             f"current one; `{set_current(deployment, build)}` makes it so"
         )
-    return _nobody(queue)
+    return _nobody(queue) + unless
 
 
 def _served(pinned: str, polls: Polls) -> set[str]:
@@ -203,14 +208,15 @@ async def why_effects_wait(client: Client, view: TaskView) -> str:
         one for one in view.pending if one.queue is not None and not one.blocked and not one.held and one.due_at is None
     ]
     kinds = {one: WORKFLOWS if one.command.startswith(("skill ", "workflow ")) else ACTIVITIES for one in out}
-    ago_s = {(one.queue, kinds[one]): 0.0 for one in out}
-    for queue, kind in ago_s:
-        ago_s[queue, kind] = (await polls_of(client, str(queue), kind)).ago_s()
-    silent = [one for one in out if ago_s[one.queue, kinds[one]] > POLLING_S]
+    polls = {at: await polls_of(client, str(at[0]), at[1]) for at in {(one.queue, kinds[one]) for one in out}}
+    silent = [one for one in out if polls[one.queue, kinds[one]].ago_s() > POLLING_S]
     if not silent:
         return ""
-    # A worker polls no more where all that it can do at a time is under way.
     found = await client.get_workflow_handle(view.task_id).describe()
+    # The task's own worker has just answered, so that its last poll tells the server's time within a minute.
+    now = (await polls_of(client, found.task_queue)).newest()
+    silent = [one for one in silent if polls[one.queue, kinds[one]].ago_s(now=now) > POLLING_S]
+    # A worker polls no more where all that it can do at a time is under way.
     begun = {one.activity_id for one in found.raw_description.pending_activities if one.state == _BEGUN}
     waiting = [one for one in silent if one.invocation_id not in begun]
     return "; ".join(f"{one.command} waits: {_nobody(str(one.queue))}" for one in waiting)

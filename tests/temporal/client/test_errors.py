@@ -310,6 +310,23 @@ def test_why_a_queue_does_not_serve_a_task(
     assert bool(why) is bool(said)
 
 
+@pytest.mark.parametrize("pinned", ["", "s:v1"])
+def test_a_clock_ahead_takes_no_worker_for_gone(pinned: str) -> None:
+    """
+    The server forgets workers five minutes after their last poll: what it lists and seems older shows that this
+    machine's clock is ahead. Where it could be either, the message says how old the poll seems.
+    """
+    versions = (pinned, "s:v2")
+
+    assert not_served("q", pinned, polled({versions[0]: 3_602, versions[1]: 3_601})) == ""
+    assert " 1 s ago: it is busy" in slow("q", pinned, polled({versions[0]: 3_602, versions[1]: 3_601}))
+    assert not_served("q", pinned, polled({versions[0]: 3_700, versions[1]: 3_601}))
+    assert "(by this machine's clock, one polled 130 s ago; if it still runs, that clock is ahead)" in not_served(
+        "q", pinned, polled({pinned: 130})
+    )
+    assert "clock" not in not_served("q", pinned, polled({}))
+
+
 def polled(ago_s: dict[str, int], current: str = "", ramping: str = "") -> Polls:
     """Workers of these versions, which polled so many seconds ago."""
     now = datetime.now(UTC)

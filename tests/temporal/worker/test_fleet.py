@@ -6,9 +6,9 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta, tzinfo
 from functools import partial
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 import pytest
@@ -19,6 +19,7 @@ from refold import Content, Status, TaskState, tool
 from refold.effects import current
 from refold.engine import NoWorker, TaskView, UnknownSkill
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.client.fleet import polling
 from refold.temporal.client.fleet.polling import polls_of
 from refold.temporal.data.storage import Folder
 from refold.temporal.worker import registry
@@ -212,6 +213,28 @@ async def test_an_effect_whose_queue_nobody_polls_is_named(fleet: Fleet, effect:
         async with fleet.workers(NEW, queue=queue):
             ended = await fleet.ended(id)
     assert (ended.status, ended.note) == (Status.COMPLETED, "")
+
+
+async def test_a_clock_ahead_takes_no_effects_worker_for_gone(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The worker of the task itself has just answered, and its polls tell the server's time.
+    """
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return super().now(tz) + timedelta(seconds=200)
+
+    queue = f"{fleet.queue}-gpu"
+    async with fleet.workers(NEW):
+        async with fleet.workers(NEW, queue=queue):
+            pass
+        monkeypatch.setattr(polling, "datetime", Ahead)
+        id = (await fleet.engine.start("fleet_errand", Content.from_data({"tool": "new_tool", "queue": queue}))).task_id
+        looked = await until(partial(fleet.engine.look, id), lambda view: bool(view.pending))
+
+        assert (looked.pending[0].queue, looked.note) == (queue, "")
+        await fleet.engine.cancel(id)
 
 
 async def test_a_payment_that_waits_for_a_thread_is_not_made_once_its_task_is_canceled(fleet: Fleet) -> None:

@@ -15,7 +15,10 @@ from temporalio.client import Client
 from refold.temporal.client.failed import ASK_PATIENCE
 
 POLLING_S = 90
-"""A worker polls at least once a minute; the server remembers workers that are gone for five minutes."""
+"""A worker polls at least once a minute."""
+
+FORGOTTEN_S = 330
+"""The server lists no worker whose last poll is five minutes old; and the answer takes its time."""
 
 WORKFLOWS, ACTIVITIES = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 
@@ -49,14 +52,28 @@ class Polls(NamedTuple):
     current: str
     ramping: str
 
-    def ago_s(self, versions: Collection[str] | None = None) -> float:
-        """How many seconds ago a worker, of these versions if any are given, last polled; infinite if none did."""
-        polled = [one.at for one in self.pollers if versions is None or one.version in versions]
-        return max(0.0, (datetime.now(UTC) - max(polled)).total_seconds()) if polled else float("inf")
+    def ago_s(self, versions: Collection[str] | None = None, *, now: datetime | None = None) -> float:
+        """How many seconds ago a worker last polled; infinite if none did.
+
+        Args:
+            versions: Of the workers that count; None for all.
+            now: The server's time. None takes this machine's, since the server does not tell its own; where that is
+                ahead, so that the server would have forgotten all its workers, the newest poll stands for now.
+        """
+        polled, newest = self.newest(versions), self.newest()
+        if polled is None or newest is None:
+            return float("inf")
+        here = datetime.now(UTC)
+        now = now or (newest if here - newest > timedelta(seconds=FORGOTTEN_S) else here)
+        return max(0.0, (now - polled).total_seconds())
+
+    def newest(self, versions: Collection[str] | None = None) -> datetime | None:
+        """When a worker, of these versions if any are given, last polled, by the server's clock; None if none did."""
+        return max((one.at for one in self.pollers if versions is None or one.version in versions), default=None)
 
     def recent(self) -> list[Poller]:
         """The workers that poll now. The newest poll stands for now: it is by the server's clock, as all of them."""
-        newest = max((one.at for one in self.pollers), default=None)
+        newest = self.newest()
         return [one for one in self.pollers if newest and newest - one.at <= timedelta(seconds=POLLING_S)]
 
     def builds(self) -> set[str]:
