@@ -10,10 +10,12 @@ from pydantic import JsonValue
 
 from refold.core.errors import InputRejected
 from refold.core.gates import DecisionMade, Grace
+from refold.engine.arguments import methods_take
 from refold.engine.refusals import checked
 from refold.engine.values import Decision, TaskView
 
 
+@methods_take()
 class DecidesOne(ABC):
     """Gives an engine `decide`, made of its `decide_together`."""
 

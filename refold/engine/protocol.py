@@ -20,7 +20,8 @@ from refold.record import Explanation, TaskRecord
 class Engine(Protocol):
     """Starts tasks and talks to them. Safe to share between coroutines.
 
-    Every method raises `NotConnected` if no server answers, and `TaskNotFound` for a task that does not exist.
+    Every method raises `NotConnected` if no server answers, `TaskNotFound` for a task that does not exist, and
+    `InputRejected` for an argument of another type.
     From a method that sends something, `NotConnected` leaves open whether the task has taken it; `Taken` says it has.
     """
 
@@ -259,7 +260,7 @@ class Engine(Protocol):
         """Tasks, the newest first.
 
         Raises:
-            InputRejected: There is no such lifecycle state.
+            InputRejected: There is no such lifecycle state, or the limit is not at least 1.
         """
         ...
 

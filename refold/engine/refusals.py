@@ -56,18 +56,16 @@ def check_task_id(id: object) -> str:
 LONGEST_DELAY = timedelta(days=3653)
 
 
-def check_later(hold: bool, start_delay: object) -> None:
+def check_later(hold: bool, start_delay: timedelta | None) -> None:
     """What a new task is to wait for before it begins.
 
     Raises:
-        InputRejected: The delay is no `timedelta`, is out of bounds, or is given with `hold`.
+        InputRejected: The delay is out of bounds, or is given with `hold`.
     """
     if start_delay is None:
         return
     if hold:
         raise InputRejected("a task is held, or begins after a delay; give one of hold and start_delay")
-    if not isinstance(start_delay, timedelta):
-        raise InputRejected(f"start_delay is a timedelta; got {shown(start_delay)}; write timedelta(seconds=...)")
     if not timedelta(0) < start_delay <= LONGEST_DELAY:
         raise InputRejected(f"a start is delayed by more than 0 and at most 10 years; got {start_delay}")
 

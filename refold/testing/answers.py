@@ -49,6 +49,7 @@ from refold.core.events import (
 )
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
+from refold.engine.arguments import takes
 
 if TYPE_CHECKING:
     from refold.effects.tools import Tool
@@ -58,6 +59,7 @@ class ScriptError(RefoldError, AssertionError):
     """The script does not fit the skill; the message says what the skill awaited. Fails a test like an assertion."""
 
 
+@takes(ScriptError)
 def transient(message: str, *, type: str = "busy", retry_after: float | None = None) -> Failure:
     """A transient failure as an answer: the task retries, as often as the retry policy says.
 
@@ -69,11 +71,13 @@ def transient(message: str, *, type: str = "busy", retry_after: float | None = N
     return Failure(kind=FailureKind.TRANSIENT, type=type, message=message, retry_after=retry_after)
 
 
+@takes(ScriptError)
 def unknown(message: str, *, type: str = "outcome_unknown") -> Failure:
     """A failure with an unknown outcome: the task blocks until a person resolves it."""
     return Failure(kind=FailureKind.UNKNOWN, type=type, message=message)
 
 
+@takes(ScriptError)
 def permanent(message: str, *, type: str = "refused") -> Failure:
     """A permanent failure as an answer: the skill receives it at once."""
     return Failure(kind=FailureKind.PERMANENT, type=type, message=message)
@@ -105,6 +109,7 @@ def _as_workers_run(declared: list[Callable[..., Any]]) -> dict[str, Tool]:
     return tools_of(declared)
 
 
+@takes(ScriptError)
 def calls(tool: str | Callable[..., Any], /, **args: Any) -> ToolCall:
     """A model's tool call, as an answer: `answers={"model": [calls("weather", city="Oslo"), "It rains."]}`.
 

@@ -40,7 +40,9 @@ from refold.core.fold.snapshot import OPENED, UNDO, Snapshot
 from refold.core.fold.wanted import UNTIL, SendAnswer, finished, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, Status, TaskState, next_state
+from refold.engine.arguments import Count, takes
 from refold.record import TaskRecord, record_of, with_entry
+from refold.testing.answers import ScriptError
 from refold.testing.past import Past, check_past, id_of, is_of_gate
 from refold.testing.strategies import Happening, Life, Made, first_of, lineages
 
@@ -64,13 +66,14 @@ class LawBroken(RefoldError, AssertionError):
         super().__init__(f"law broken: {law}\n{found}\nafter these events:{happened}")
 
 
+@takes(ScriptError)
 def laws_of(
     skill: Any,
     *,
     values: Mapping[str, Any] | None = None,
     tools: Iterable[Callable[..., Any]] = (),
-    max_examples: int = 100,
-    max_events: int = 20,
+    max_examples: Count = 100,
+    max_events: Count = 20,
     profile: settings | None = None,
 ) -> Callable[[], None]:
     """A test of the laws for a skill: `test_laws = laws_of(Refund)`.
@@ -99,13 +102,14 @@ def laws_of(
     return laws
 
 
+@takes(ScriptError)
 def check_laws(
     skill: Any,
     *,
     values: Mapping[str, Any] | None = None,
     tools: Iterable[Callable[..., Any]] = (),
-    max_examples: int = 100,
-    max_events: int = 20,
+    max_examples: Count = 100,
+    max_events: Count = 20,
     profile: settings | None = None,
 ) -> None:
     """Check the laws for a skill; the arguments are those of `laws_of`.
@@ -162,6 +166,7 @@ def _made(
     return task
 
 
+@takes(ScriptError)
 def check_history(
     skill: Any, history: Sequence[Happening], *, task_id: str = "T", base: Snapshot | None = None
 ) -> list[Entry]:

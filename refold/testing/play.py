@@ -47,6 +47,7 @@ from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
 from refold.core.waits import Wait
 from refold.engine import MessageView, TaskView
+from refold.engine.arguments import Count, takes
 from refold.engine.view import view_of
 from refold.testing.answers import Answers, ScriptError, outcome
 from refold.testing.bugs import tell
@@ -147,6 +148,7 @@ class Played:
         return "\n".join(map(_line, self.entries))
 
 
+@takes(ScriptError)
 def play(
     skill: Any,
     *script: str | Content | Turn | Event | Iterable[str | Content | Turn | Event],
@@ -157,7 +159,7 @@ def play(
     owner: str | None = None,
     cut: bool = False,
     unfinished: bool = False,
-    limit: int = EVENT_LIMIT,
+    limit: Count = EVENT_LIMIT,
 ) -> Played:
     """Run a skill by a script, and return the result.
 

@@ -24,8 +24,10 @@ from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, finished, wanted
+from refold.engine.arguments import takes
 from refold.lineage.fork import fork
 from refold.lineage.recover import recover
+from refold.testing.answers import ScriptError
 from refold.testing.plausible import OWNER, plausible_event, strategies_of
 from refold.testing.play import START
 from refold.testing.values import Values
@@ -88,6 +90,7 @@ _PASSED = st.sampled_from([0, 1, 7, -3] * 5 + [4000])
 
 
 @st.composite
+@takes(ScriptError)
 def histories(
     draw: st.DrawFn,
     skill: Any,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from refold.core.content import Content, as_content
+from refold.core.errors import shown
 from refold.core.retry_policy import Failure
-from refold.testing.answers import as_failure
+from refold.core.values import LONGEST_S
+from refold.engine.arguments import Within, takes
+from refold.testing.answers import ScriptError, as_failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +128,7 @@ class Refuses:
 Turn = User | Replies | Fails | Fires | Passes | Cancels | Decides | Resolves | Refuses
 
 
+@takes(ScriptError)
 def user(said: str | Content | Any, *, slot: str | None = None, delivery_id: str | None = None) -> User:
     """The user sends a message: the first one, or an answer to an open question. A plain string means the same.
 
@@ -136,6 +140,7 @@ def user(said: str | Content | Any, *, slot: str | None = None, delivery_id: str
     return User(content=content_of(said), slot=slot, delivery_id=delivery_id)
 
 
+@takes(ScriptError)
 def reply(id: str, value: Any = None) -> Replies:
     """The command with this id gets a result.
 
@@ -148,11 +153,13 @@ def reply(id: str, value: Any = None) -> Replies:
     return Replies(id=id, value=value)
 
 
+@takes(ScriptError)
 def fails(id: str, failure: str | Failure | Exception = "it failed") -> Fails:
     """The command with this id fails: finally, or `fails("charge", transient("busy"))`."""
     return Fails(id=id, failure=as_failure(failure))
 
 
+@takes(ScriptError)
 def fires(id: str) -> Fires:
     """The sleep of this id, or the command's backoff, ends; the clock advances to that moment.
 
@@ -162,16 +169,19 @@ def fires(id: str) -> Fires:
     return Fires(id=id)
 
 
-def passes(seconds: float) -> Passes:
+@takes(ScriptError)
+def passes(seconds: Annotated[float, Within(0, LONGEST_S)]) -> Passes:
     """Time passes; each sleep, backoff, probe, reminder and timeout that is due by then fires at its own time."""
     return Passes(seconds=seconds)
 
 
+@takes(ScriptError)
 def cancel(reason: str = "") -> Cancels:
     """A person cancels the task."""
     return Cancels(reason=reason)
 
 
+@takes(ScriptError)
 def approve(
     slot: str,
     *,
@@ -196,6 +206,7 @@ def approve(
     )
 
 
+@takes(ScriptError)
 def deny(
     slot: str,
     *,
@@ -208,6 +219,7 @@ def deny(
     return Decides(slot=slot, approved=False, by=by, comment=comment, digest=digest, vouched_by=vouched_by)
 
 
+@takes(ScriptError)
 def resolve(
     id: str | None = None, *, retry: bool = False, outcome: Any = None, by: str = "operator", comment: str = ""
 ) -> Resolves:
@@ -220,10 +232,10 @@ def resolve(
         by: Who resolves it.
         comment: Why.
     """
-    data = outcome.model_dump(mode="json") if isinstance(outcome, BaseModel) else to_jsonable_python(outcome)
-    return Resolves(id=id, retry=retry, outcome=data, by=by, comment=comment)
+    return Resolves(id=id, retry=retry, outcome=_data(outcome), by=by, comment=comment)
 
 
+@takes(ScriptError)
 def refused(turn: str | User | Cancels | Decides | Resolves, *, because: str = "") -> Refuses:
     """The task refuses this turn; the script continues as if it had not been sent.
 
@@ -238,5 +250,11 @@ def content_of(said: str | Content | Any) -> Content:
     """Text and content as they are; any other value as data."""
     if isinstance(said, str | Content):
         return as_content(said)
-    data = said.model_dump(mode="json") if isinstance(said, BaseModel) else to_jsonable_python(said)
-    return Content.from_data(data)
+    return Content.from_data(_data(said))
+
+
+def _data(value: Any) -> Any:
+    try:
+        return value.model_dump(mode="json") if isinstance(value, BaseModel) else to_jsonable_python(value)
+    except PydanticSerializationError:
+        raise ScriptError(f"data is what JSON can hold, or a model; got {shown(value)}") from None

@@ -26,12 +26,14 @@ from refold.engine import (
     EngineError,
     Listed,
     News,
+    NotConnected,
     OffspringView,
     Place,
     TaskExists,
     TaskFilter,
     TaskView,
 )
+from refold.engine.arguments import Count, defining, methods_take, takes
 from refold.engine.decisions import DecidesOne
 from refold.engine.refusals import check_later, check_skill_id, check_task_id, checked, message_of
 from refold.record import Explanation, TaskRecord, explain
@@ -52,6 +54,7 @@ TOLD_S = 5.0
 """For so many seconds a decision at a part waits until the task that was named knows of it."""
 
 
+@takes(NotConnected)
 async def connect(
     *,
     address: str | None = None,
@@ -67,6 +70,7 @@ async def connect(
     return TemporalEngine(await connected(address=address, namespace=namespace, profile=profile), task_queue)
 
 
+@methods_take()
 class TemporalEngine(DecidesOne):
     """See `refold.engine.Engine`. Keeps nothing of a task but its tail while somebody watches, and the records of tasks
     that stand still.
@@ -74,12 +78,13 @@ class TemporalEngine(DecidesOne):
     Any number of engines serve the same tasks.
     """
 
+    @takes(defining("TemporalEngine", "engine"))
     def __init__(
         self,
         client: Client,
         task_queue: str | None = None,
         *,
-        events_per_run: int | None = None,
+        events_per_run: Count | None = None,
         patience: timedelta = PATIENCE,
     ) -> None:
         """An engine over a connected client.
@@ -271,14 +276,14 @@ class TemporalEngine(DecidesOne):
         skill: str | None = None,
         lifecycle: TaskState | None = None,
         owner: str | None = None,
-        limit: int = 100,
+        limit: Count = 100,
     ) -> AsyncIterator[TaskView]:
         """See `Engine.list`."""
         wanted = checked(TaskFilter, skill=skill, lifecycle=lifecycle, owner=owner)
         async for view in listing.list_views(self.connection, wanted, limit):
             yield view
 
-    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: Count = 50) -> Sequence[Listed]:
         """See `Engine.find`."""
         return await listing.find(self.connection, wanted, after=after, limit=limit)
 

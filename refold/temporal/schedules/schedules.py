@@ -41,6 +41,7 @@ from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.values import shortened
 from refold.engine import EngineError, Listed, ScheduleNotFound, ScheduleView
+from refold.engine.arguments import Count, methods_take
 from refold.engine.refusals import check_skill_id, checked, message_of
 from refold.temporal.client import search, starting, views
 from refold.temporal.client.connection import Connection
@@ -98,6 +99,7 @@ class ScheduleExists(EngineError):
         )
 
 
+@methods_take()
 class Schedules:
     """The schedules of a server. Every method raises `NotConnected` if no server answers."""
 
@@ -203,7 +205,7 @@ class Schedules:
                 if (view := _listed(one)) is not None:
                     yield view
 
-    async def runs(self, id: str, *, limit: int = 20) -> Sequence[Listed]:
+    async def runs(self, id: str, *, limit: Count = 20) -> Sequence[Listed]:
         """The tasks that a schedule has started, the newest first; may lag by moments. Also of a deleted schedule."""
         query = f"{STARTED_BY.name} = {search.quoted(id)} AND ExecutionStatus != 'ContinuedAsNew'"
         rows = NewestFirst(self._client, query, partial(search.within, "StartTime"), lambda row: row.start_time)

@@ -13,6 +13,7 @@ from temporalio.worker import WorkerDeploymentConfig
 
 from refold.core.errors import DefinitionError
 from refold.effects.threads import leave_threads
+from refold.engine.arguments import defining, takes
 from refold.temporal.client.connection import queue_of
 from refold.temporal.serverless.drain import Drained
 from refold.temporal.worker.plugin import RefoldPlugin
@@ -20,6 +21,7 @@ from refold.temporal.worker.plugin import RefoldPlugin
 Handler = Callable[[Any, Any], None]
 
 
+@takes(defining("lambda_handler", "worker"))
 def lambda_handler(
     skills: Sequence[Any],
     tools: Sequence[Callable[..., Any]] = (),

@@ -26,6 +26,7 @@ from temporalio.worker import (
     WorkerConfig,
 )
 
+from refold.engine.arguments import takes
 from refold.seen.logs import logger
 from refold.temporal.client.search import quoted
 
@@ -57,6 +58,7 @@ class Drained(Plugin, Interceptor):
         ValueError: One of them is below its least: 0.1 seconds, one effect.
     """
 
+    @takes(ValueError)
     def __init__(self, quiet_s: float = QUIET_S, effects: int | None = None) -> None:
         if not quiet_s >= LEAST_QUIET_S or (effects is not None and effects < 1):
             raise ValueError(f"a worker is quiet for {LEAST_QUIET_S} s at least, and has one effect at least")

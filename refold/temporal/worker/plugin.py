@@ -41,6 +41,7 @@ from refold.effects.ledger.refused import RefusalRecord, Refusals
 from refold.effects.mcp.servers import McpServer
 from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
+from refold.engine.arguments import Count, defining, takes
 from refold.seen.logs import logger
 from refold.static.models import models_named
 from refold.temporal.data.absent import reading_inputs
@@ -85,6 +86,7 @@ class RefoldPlugin(SimplePlugin):
         replayed: What the history holds that a `Replayer` with this plugin replays, and what was found in it.
     """
 
+    @takes(defining("RefoldPlugin", "plugin"))
     def __init__(
         self,
         skills: Sequence[Any] = (),
@@ -96,7 +98,7 @@ class RefoldPlugin(SimplePlugin):
         sandboxed: bool = True,
         mcp: Sequence[McpServer] | None = None,
         codec: PayloadCodec | None = None,
-        threads: int = TOOL_THREADS,
+        threads: Count = TOOL_THREADS,
         notifier: Notifier | None = None,
         durability: str | None = None,
     ) -> None:

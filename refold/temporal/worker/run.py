@@ -20,6 +20,7 @@ from refold.core.values import LONGEST_S
 from refold.effects.mcp.servers import McpServer, servers_in
 from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS, leave_threads
+from refold.engine.arguments import Count, defining, takes
 from refold.seen.logs import logger
 from refold.temporal.client import search
 from refold.temporal.client.connection import connected, queue_of
@@ -46,6 +47,7 @@ START_POLL_S = 0.01
 """The interval, in seconds, of checking whether a starting worker polls yet."""
 
 
+@takes(defining("make_worker", "worker"))
 def make_worker(
     client: Client,
     plugin: RefoldPlugin,
@@ -127,6 +129,7 @@ _SERVED = {"workflows", "activities", "nexus_service_handlers", "plugins"}
 """Options by which a worker may serve something of the program's own."""
 
 
+@takes(defining("run_worker", "worker"))
 async def run_worker(
     skills: Sequence[Any],
     tools: Sequence[Callable[..., Any]] = (),
@@ -142,7 +145,7 @@ async def run_worker(
     notifier: Notifier | None = None,
     log_json: bool = False,
     grace_s: float | None = None,
-    threads: int = TOOL_THREADS,
+    threads: Count = TOOL_THREADS,
     deployment: str | None = None,
     build_id: str | None = None,
     metrics: str | None = None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from refold.engine.arguments import takes
+from refold.testing.answers import ScriptError
 from refold.testing.play import START
 
 
@@ -14,9 +16,11 @@ class Clock:
         now: The time it shows, aware.
     """
 
+    @takes(ScriptError)
     def __init__(self, now: datetime = START) -> None:
         self.now = now
 
+    @takes(ScriptError)
     def advance(self, seconds: float) -> None:
         """Advance it. Timers that are due by then fire when the engine settles next.
 

@@ -14,6 +14,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.wanted import Perform, wanted
 from refold.core.retry_policy import Failure
 from refold.engine import Progress, TaskView, Tokens
+from refold.engine.arguments import methods_take
 from refold.testing.answers import ScriptError, as_failure
 from refold.testing.fake_engine.parts import counted_as
 from refold.testing.fake_engine.running import Running
@@ -22,6 +23,7 @@ from refold.testing.fake_engine.task import Task
 _MORE = "; if it is no loop, give FakeEngine(limit=) a larger number"
 
 
+@methods_take(ScriptError)
 class Controls(Running):
     """The methods that `FakeEngine` has for tests."""
 

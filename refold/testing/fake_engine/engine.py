@@ -29,6 +29,7 @@ from refold.engine import (
     TaskView,
     UnknownSkill,
 )
+from refold.engine.arguments import Count, methods_take
 from refold.engine.decisions import DecidesOne, decision_of, gate_of, holder_of
 from refold.engine.refusals import (
     HAS_BEGUN,
@@ -56,6 +57,7 @@ from refold.testing.fake_engine.task import Task
 from refold.testing.play import START
 
 
+@methods_take()
 class FakeEngine(Controls, DecidesOne):
     """Runs tasks in memory; implements `refold.engine.Engine`.
 
@@ -300,7 +302,7 @@ class FakeEngine(Controls, DecidesOne):
         skill: str | None = None,
         lifecycle: TaskState | None = None,
         owner: str | None = None,
-        limit: int = 100,
+        limit: Count = 100,
     ) -> AsyncIterator[TaskView]:
         """See `Engine.list`."""
         self._reach()
@@ -309,7 +311,7 @@ class FakeEngine(Controls, DecidesOne):
         for task in found[:limit]:
             yield self._view(task)
 
-    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: Count = 50) -> Sequence[Listed]:
         """See `Engine.find`."""
         self._reach()
         found = sorted(

@@ -23,11 +23,12 @@ from refold.core.fold.wanted import Alarm, Perform, SendAnswer, finished, wanted
 from refold.core.lifecycle import Ending
 from refold.core.retry_policy import Failure
 from refold.engine import EngineError, NoWorker, TaskNotFound, TaskView, UnknownSkill
+from refold.engine.arguments import Count, takes
 from refold.engine.refusals import is_over, not_needed
 from refold.engine.together import refused
 from refold.engine.view import not_begun, view_of
 from refold.lineage.recover import recover
-from refold.testing.answers import Answers, outcome, permanent
+from refold.testing.answers import Answers, ScriptError, outcome, permanent
 from refold.testing.bugs import tell
 from refold.testing.callbacks import is_callback, made
 from refold.testing.fake_engine.clock import Clock
@@ -41,6 +42,7 @@ NO_WORKER = "no worker answers; start one with `refold worker`"
 class Running:
     """The tasks and the stand-ins of an engine; its arguments and attributes as those of `FakeEngine`."""
 
+    @takes(ScriptError)
     def __init__(
         self,
         skills: Iterable[Any] = (),
@@ -49,7 +51,7 @@ class Running:
         tools: Iterable[Callable[..., Any]] = (),
         now: datetime = START,
         auto: bool = True,
-        limit: int = EVENT_LIMIT,
+        limit: Count = EVENT_LIMIT,
     ) -> None:
         compiled = [skill_of(skill) for skill in listed(skills)]
         self.skills: dict[str, Skill] = {skill_id(skill): skill for skill in compiled}

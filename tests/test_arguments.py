@@ -1,0 +1,208 @@
+"""What a program gives to a public function is checked before anything happens: by one law over all of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, cast, get_args, get_origin, get_type_hints
+
+import pytest
+from temporalio.client import Client
+
+from refold import Content, DefinitionError, InputRejected, testing
+from refold.core.errors import RefoldError
+from refold.engine import Engine, EngineError, NotConnected, TaskFilter
+from refold.temporal import (
+    Drained,
+    RefoldPlugin,
+    TemporalEngine,
+    Timing,
+    connect,
+    lambda_handler,
+    make_worker,
+    run_worker,
+)
+from refold.temporal.schedules.schedules import Schedules
+from refold.testing import Clock, FakeEngine, ScriptError
+from refold.testing.fake_engine.controls import Controls
+from workflows.hello import Hello
+
+
+class Wrong:
+    """Neither a text nor a number, nor anything else that a function takes."""
+
+
+NO: Any = 3
+"""What nobody takes, for a type checker."""
+
+VALID = {
+    "content": Content.from_text("go"),
+    "skill": "hello",
+    "wanted": TaskFilter(),
+    "approved": True,
+    "turn": "x",
+    "timing": Timing(every=timedelta(hours=1)),
+    "plugin": RefoldPlugin(),
+}
+"""What is given for the other parameters that a call needs, where their type does not say."""
+
+
+def wrong(function: Callable[..., Any], **valid: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """For each parameter that does not take anything: its name, and a call with a wrong value for it alone."""
+    hints = get_type_hints(function)
+    parameters = list(inspect.signature(function).parameters.values())
+    taken = [one for one in parameters if one.name != "self" and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+    needed = {one.name: _valid(one.name, hints[one.name], valid) for one in taken if one.default is one.empty}
+    for one in taken:
+        hint = hints[one.name]
+        if hint is Any or Any in get_args(hint) or "JsonValue" in str(hint):
+            continue
+        given = {**needed, one.name: Wrong()}
+        yield one.name, given
+
+
+def _valid(name: str, hint: Any, valid: dict[str, Any]) -> Any:
+    simple: dict[Any, Any] = {str: "t", int: 1, float: 1.0}
+    lists: list[Any] | None = [] if get_origin(hint) in (Sequence, Iterable) else None
+    return {**VALID, **valid}.get(name, simple.get(hint, lists))
+
+
+ENGINE = [name for name in vars(Engine) if not name.startswith("_")]
+
+
+async def outcome_of(call: Callable[..., Any], given: dict[str, Any]) -> None:
+    """Call it, and take its first value."""
+    found = call(**given)
+    if inspect.isasyncgen(found):
+        async for _ in found:
+            return
+    elif inspect.isawaitable(found):
+        await found
+
+
+@pytest.fixture(scope="module")
+async def unreached() -> TemporalEngine:
+    """An engine whose server is not there: whatever asks it fails."""
+    return TemporalEngine(await Client.connect("127.0.0.1:1", lazy=True))
+
+
+@pytest.mark.parametrize("kind", ["in memory", "Temporal"])
+@pytest.mark.parametrize("name", ENGINE)
+async def test_an_engine_says_what_it_takes(name: str, kind: str, unreached: TemporalEngine) -> None:
+    """
+    Before a task is looked for or a server asked.
+    """
+    engine: Engine = unreached if kind == "Temporal" else FakeEngine([Hello])
+
+    for parameter, given in wrong(getattr(Engine, name)):
+        said = {"content": "a message must be Content", "skill": "a task starts by the id"}.get(parameter)
+        if name == "list" and parameter == "skill":
+            said = "skill: Input should be a valid string"
+        with pytest.raises(InputRejected, match=said or rf"^{parameter} is .*; got .*Wrong"):
+            await outcome_of(getattr(engine, name), given)
+
+
+OF_TESTS = [
+    name
+    for name in testing.__all__
+    if inspect.isfunction(getattr(testing, name)) and name not in ("histories", "calls")
+]
+OWN = {
+    "answers": TypeError,
+    "codec": EngineError,
+    "address": NotConnected,
+    "skills": DefinitionError,
+    "durability": DefinitionError,
+    "skill": DefinitionError,
+}
+"""What has a check of its own, and what that raises."""
+
+
+@pytest.mark.parametrize(
+    ("function", "refusal"),
+    [
+        (RefoldPlugin, DefinitionError),
+        (TemporalEngine, DefinitionError),
+        (make_worker, DefinitionError),
+        (run_worker, DefinitionError),
+        (lambda_handler, DefinitionError),
+        (connect, NotConnected),
+        (Drained, ValueError),
+        (FakeEngine, ScriptError),
+        (Clock, ScriptError),
+        (Clock().advance, ScriptError),
+        *((getattr(testing, name), ScriptError) for name in OF_TESTS),
+        *((getattr(FakeEngine(), name), ScriptError) for name in vars(Controls) if not name.startswith("_")),
+    ],
+)
+async def test_what_sets_up_a_program_or_a_test_says_what_it_takes(
+    function: Callable[..., Any], refusal: type[Exception], unreached: TemporalEngine
+) -> None:
+    """
+    Before anything is made or connected; by the error that its other mistakes have.
+    """
+    checks = cast(Any, function).__init__ if isinstance(function, type) else function
+    for parameter, given in wrong(checks, client=unreached.client, skill=Hello):
+        own = OWN.get(parameter)
+        if own is not None and function is run_worker:
+            continue  # it has set up this process's log by then
+        with pytest.raises(own or refusal, match="Wrong" if own is not None else rf"{parameter} is .*; got "):
+            await outcome_of(function, given)
+
+
+async def test_a_schedule_says_what_it_takes(unreached: TemporalEngine) -> None:
+    """
+    As the engine does.
+    """
+    for name in vars(Schedules):
+        for parameter, given in wrong(getattr(Schedules, name)) if not name.startswith("_") else ():
+            said = "a message must be|starts by the id" if parameter in ("content", "skill") else rf"^{parameter} is "
+            with pytest.raises(InputRejected, match=said):
+                await outcome_of(getattr(unreached.schedules, name), given)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: RefoldPlugin([], model=NO),
+            r"plugin 'RefoldPlugin'.*\n  - model is a text or None; got 3 \(int\); write",
+        ),
+        (lambda: RefoldPlugin([], threads=0), r"threads is a whole number, 1 or more; got 0 \(int\)$"),
+        (lambda: RefoldPlugin([], threads=True), "threads is a whole number, 1 or more; got True"),
+        (lambda: testing.calls(NO), "tool is a text or a function; got 3"),
+        (lambda: testing.passes(-1), r"seconds is a number, 0 to .*; got -1 \(int\)$"),
+        (lambda: testing.passes(float("nan")), "seconds is a number, 0 to"),
+        (lambda: testing.play(Hello, "x", tools=[NO]), r"tools is a list of functions; got \[3\] \(list\)$"),
+        (lambda: testing.play(Hello, "x", at=datetime(2026, 1, 1)), "at is a datetime with a time zone; got"),  # noqa: DTZ001
+        (lambda: testing.user(object()), "data is what JSON can hold, or a model; got <object object>"),
+        (lambda: testing.resolve(outcome=object()), "data is what JSON can hold, or a model; got"),
+    ],
+)
+def test_the_error_says_what_came_and_the_way_out(call: Callable[[], Any], said: str) -> None:
+    """
+    Bounds, too.
+    """
+    with pytest.raises(RefoldError, match=f"(?s){said}"):
+        call()
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_a_list_of_none_is_refused(limit: int, unreached: TemporalEngine) -> None:
+    """
+    A server would refuse it in its own words, or send everything.
+    """
+    for engine in (FakeEngine([Hello]), unreached):
+        with pytest.raises(InputRejected, match=f"limit is a whole number, 1 or more; got {limit}"):
+            await outcome_of(engine.list, {"limit": limit})
+        with pytest.raises(InputRejected, match="limit is"):
+            await engine.find(TaskFilter(), limit=limit)
+
+
+def test_the_annotations_of_a_function_stay() -> None:
+    """
+    For type checkers, help texts and frameworks that read them.
+    """
+    assert inspect.signature(FakeEngine.look) == inspect.signature(inspect.unwrap(FakeEngine.look))
+    assert inspect.iscoroutinefunction(FakeEngine.look)
