@@ -36,7 +36,8 @@ def lambda_handler(
     """A handler for AWS Lambda, over the SDK's `temporalio.contrib.aws.lambda_worker`.
 
     Each call connects as the SDK says (`TEMPORAL_ADDRESS`, `TEMPORAL_CONFIG_FILE`), takes what the queue has for it,
-    and returns before the function's time is over. The event is not read: what there is to do is in the queue.
+    and returns before the function's time is over. The event is not read: what there is to do is in the queue. An
+    `async def` tool that goes on although it was canceled keeps the call until Lambda ends it.
 
     Args:
         skills: Skills, their workflow classes, or modules that hold them.

@@ -158,7 +158,8 @@ async def run_worker(
     """Run a worker until SIGINT, SIGTERM or SIGHUP; then let running effects finish for up to `grace_s`, and return.
 
     An effect that has not finished by then is left to other workers. One that runs in a thread is not waited for: its
-    receipt tells them that it is under way, for as long as this process lives.
+    receipt tells them that it is under way, for as long as this process lives. Nor is one waited for that goes on
+    although it was canceled; but `asyncio.run` waits for it, since it cancels and awaits all tasks of its loop.
 
     It takes these signals in place of the process's own handlers, in the main thread: a program that handles signals
     itself, such as a web server, uses `make_worker` instead.
