@@ -166,7 +166,7 @@ def play(
     Each turn of the script is applied as soon as the task accepts it. Before that, and at the end of the script,
     commands with an answer in `answers` or `tools` are answered, oldest first. If there are any of these, sleeps and
     retries come due by themselves when nothing else can proceed. Otherwise the clock stands still: gates wait for
-    `approve`, `deny` and `passes`. A reminder counts as sent.
+    `approve`, `deny` and `passes`, and a part's timeout for `fires` and `passes`. A reminder counts as sent.
 
     Args:
         skill: A skill's class, a table, or a compiled skill.
@@ -355,6 +355,8 @@ class _Player:
         match alarm.event:
             case BackoffOver(invocation_id=id) | TimerFired(invocation_id=id):
                 return self.task.pending[id].command.id
+            case CommandFailed(id=id):  # a part's timeout
+                return id
             case ReminderDue(gate=gate) | GateTimedOut(gate=gate) | GraceOver(gate=gate):
                 return next(wait.slot for wait in self.past_waits() if wait.gate == gate)
             case other:
@@ -387,7 +389,7 @@ class _Player:
                     self.addressed[callback.digest] = slot_of(callback)
                 self.feed(outcome(one.command, one.invocation_id, callback), f"the address of {one.command.id!r}")
                 return True
-        alarms = [one for one in self.alarms() if not isinstance(one.event, ReminderDue | GateTimedOut)]
+        alarms = [one for one in self.alarms() if not isinstance(one.event, ReminderDue | GateTimedOut | CommandFailed)]
         if ring and self.answers and alarms:
             self.ring(alarms[0])
             return True

@@ -19,6 +19,7 @@ from refold.testing import (
     transient,
     user,
 )
+from refold.testing.play import START
 from refold.testing.turns import Turn
 from workflows.hello import Hello
 from workflows.research_loop import ResearchLoop
@@ -180,6 +181,28 @@ def test_a_skill_is_answered_by_its_text() -> None:
     story = play(AsksTwice, "shirt", user("red", slot="colour"), user(7, slot="size"), answers={"checker": "is there"})
 
     assert story.said[-1] == "7 red is there"
+
+
+def test_a_parts_timeout_comes_when_the_script_says_so() -> None:
+    """
+    It is fired by the part's id or by time, and never comes due by itself.
+    """
+
+    @flow_skill(id="patient")
+    class Patient:
+        @step(start=True)
+        async def go(self, ctx: Ctx, content: Content) -> Transition:
+            await ctx.tool("stock", item="cup")
+            outcome = await ctx.skill("part", "checker", content.text, timeout_s=60)
+            return ctx.complete(outcome.text)
+
+    stock = {"stock": 1}
+    fired = play(Patient, "shirt", fires("part"), answers=stock)
+    assert (fired.status, fired.snapshot.at - START) == ("failed", timedelta(seconds=60))
+    assert fired.journal() == play(Patient, "shirt", reply("stock", 1), passes(60)).journal()
+    assert play(Patient, "shirt", reply("part", "is there"), answers=stock).said == ("is there",)
+    with pytest.raises(ScriptError, match=r"'timeout of part' is due in 60 s: fires\('part'\)"):
+        play(Patient, "shirt", answers=stock)
 
 
 def test_cut_changes_nothing() -> None:
