@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -16,31 +15,24 @@ from markupsafe import Markup
 from refold.callbacks.address import without_addresses
 from refold.core.lifecycle import TaskState
 from refold.web.page.brief import LONGEST, brief
-from refold.words.text import clean, snippet
+from refold.words.text import UNSEEN, clean, snippet
 
 HERE = Path(__file__).parent
 LINE = 300
 """How much of a text is shown in one line, in characters."""
-
-# Characters that turn the direction of what follows, or are not seen: shown by their number, so that what a person
-# reads is what stands there.
-_UNSEEN = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
-    "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
 
 
 def plain(text: object, limit: int = LONGEST) -> str:
     """Text as it is shown: whole lines, not endless, without callbacks' addresses or characters that hide others."""
     whole = str(text)
     shown = clean(without_addresses(whole[:limit]))
-    seen = _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", shown)
-    return seen if len(whole) <= limit else f"{seen}… (cut here; {len(whole):,} characters in all)"
+    return shown if len(whole) <= limit else f"{shown}… (cut here; {len(whole):,} characters in all)"
 
 
 def as_long(text: str) -> str:
     """Text as `plain` shows it, but with as many characters as it has, since a stream counts them."""
-    return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", clean(without_addresses(text.replace("\r", "\n"), "•")))
+    seen = UNSEEN.sub("\N{REPLACEMENT CHARACTER}", without_addresses(text.replace("\r", "\n"), "•"))
+    return clean(seen)
 
 
 def line(text: object, limit: int = LINE) -> str:

@@ -438,6 +438,17 @@ def test_control_characters_do_not_reach_the_terminal(refold: Shell) -> None:
     assert clean("a\tb\nc") == "a\tb\nc"
 
 
+def test_characters_that_hide_or_turn_text_are_shown_by_their_number(refold: Shell) -> None:
+    """
+    What a person reads is what stands there, as on the page.
+    """
+    refold.start("hello", "pay 100 \u202e\u2066evil \u200b\U000e0065 caf\u00e9", "h")
+
+    for out in (refold("show", "h").out, refold("journal", "h").out):
+        assert "pay 100 [U+202E][U+2066]evil [U+200B][U+E0065] caf\u00e9" in out
+        assert not set(out) & set("\u202e\u2066\u200b\U000e0065")
+
+
 def test_piped_output_has_no_colours_and_no_wrapping(refold: Shell) -> None:
     """
     A long line stays one line.
