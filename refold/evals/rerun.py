@@ -37,6 +37,7 @@ from refold.core.events import (
 )
 from refold.core.fold.apply import advance
 from refold.core.fold.journal import Entry
+from refold.core.fold.questions import answers
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import OWN_PATCHES, Snapshot
 from refold.core.fold.wanted import Alarm, Perform, wanted
@@ -258,6 +259,8 @@ class Rerun:
 
     def _message(self, event: UserMessage, gate: str | None, *, first: bool) -> UserMessage | None:
         waits = {wait.gate: wait.slot for wait in self.now.open_waits if not isinstance(wait.ask, AskApproval)}
+        if event.called_back:  # its address is as recorded, whatever the question is named
+            return event if first or any(answers(event, wait) for wait in self.now.open_waits) else None
         if event.early and not waits:
             return event if first else None
         named = event.slot or gate  # a slot may be given as the question's id, too

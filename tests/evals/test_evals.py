@@ -25,7 +25,9 @@ from refold import (
     step,
     tool,
 )
+from refold.callbacks.address import token_of
 from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import skill_id
 from refold.core.events import CommandFailed, LlmResult
 from refold.core.fold.wanted import Perform
 from refold.effects import current
@@ -36,8 +38,11 @@ from refold.export import ExportEngine, ExportError, read_export
 from refold.export.read import Exported
 from refold.export.write import Wanted, written
 from refold.testing import FakeEngine, histories, permanent, transient
+from refold.testing.callbacks import SETTINGS
 from tests.export.skills import FIRED, Buys, Order, Sends, book, bought, engine, pay, price
 from tests.export.test_export import happened, lines_of
+from tests.temporal import callback_skills
+from tests.temporal.callback_skills import Checkout, LateCheckout
 from tests.temporal.gate_skills import Judged
 from tests.temporal.order_skills import Mingled
 from workflows.order_desk import OrderDesk
@@ -85,6 +90,34 @@ def test_any_run_is_as_recorded_by_its_own_code(skill: Any, data: st.DataObject)
 
     found = asyncio.run(checked())
     assert [str(row) for row in found.rows if not row.equal] == []
+
+
+@pytest.mark.parametrize(
+    ("skill", "names"),
+    [
+        pytest.param(Checkout, [None], id="asked for"),
+        pytest.param(LateCheckout, ["name", None], id="asked for later"),
+        pytest.param(LateCheckout, [None, "name"], id="before its question"),
+    ],
+)
+async def test_a_call_to_an_address_is_delivered_as_it_came(skill: Any, names: list[str | None]) -> None:
+    """
+    Both while the task waits for it, and before.
+    """
+    at = FakeEngine([skill], tools=callback_skills.TOOLS)
+    await at.start(skill_id(skill_of(skill)), Content.from_text("go"), task_id="t1")
+    called = SETTINGS.read(token_of(callback_skills.handed["t1"]))
+    for name in names:
+        if name is None:
+            paid = Content.from_data({"amount_cents": 5})
+            await at.send("t1", paid, slot=called.slot, delivery_id=called.delivery_id, early=True)
+        else:
+            await at.send("t1", Content.from_text("Ada"), slot=name)
+    run = await recorded(at)
+
+    found = await evaluated(run, [skill], tools="strict")
+
+    assert (found.diverged, found.first, found.status_now) == (False, "", "completed")
 
 
 @flow_skill(id="buys", input=Order)
