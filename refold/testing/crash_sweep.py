@@ -12,8 +12,8 @@
 
 A run without a kill gives the expected result. Then the task is run again for each point: there its worker is killed
 with SIGKILL, another worker continues, and the outcome, the journal and the counts of the services must be the same;
-in the journal not the times, the task's id, and the order of what went on at once. A run lasts until its task is over:
-until what it did is undone, where it fails. The points:
+in the journal not the times, the task's id, the addresses of callbacks, and the order of what went on at once. A run
+lasts until its task is over: until what it did is undone, where it fails. The points:
 
 | point       | where the worker dies                                                                     |
 | ----------- | ----------------------------------------------------------------------------------------- |
@@ -30,6 +30,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -40,12 +41,15 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
-from refold.core.commands import CallChat, CallLlm, CallTool
+from refold.callbacks.address import token_of
+from refold.core.commands import CallActivity, Callback, CallChat, CallLlm, CallTool
 from refold.core.content import Content
+from refold.core.events import ActivityResult
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import OPENED, UNDO
 from refold.core.lineage.ids import place
 from refold.engine import Engine, Listed, NoWorker, TaskFilter, TaskView
+from refold.testing.callbacks import is_callback
 
 OUTCOMES = ("_result", "command_failed")
 """How the kinds of events end that are a command's outcome."""
@@ -242,7 +246,8 @@ class CrashSweep:
             said = await self.engine.look(task_id)
             raise AssertionError(f"killed at {point}: not over within {PATIENCE_S:g} s; it is {said}") from None
         entries = [entry async for entry in self.engine.journal(task_id)]
-        return Outcome(view=_seen(view), journal=_without_ids(entries, task_id), told=self._told()), entries
+        alike = {task_id: "TASK", **_addresses(entries)}
+        return Outcome(view=_seen(view, alike), journal=_without_ids(entries, alike), told=self._told()), entries
 
     async def _kill(self, crew: _Crew, task_id: str, point: Point | None, killed: asyncio.Event) -> NoReturn:
         """Kill the worker at the point, if any, and start another one. Raises once a worker ends by itself."""
@@ -350,23 +355,50 @@ def _points(entries: Sequence[Entry]) -> Iterator[Point]:
             yield Point(Kind.ENTRY, entry.seq)
 
 
-def _seen(view: TaskView) -> JsonValue:
-    told: JsonValue = json.loads(
-        view.model_dump_json(include={"skill", "status", "lifecycle", "reason", "messages", "artifacts"}).replace(
-            view.task_id, "TASK"
-        )
-    )
+# Times are the clock's, even an approver's own; the last of them are those of a part's questions.
+_TIMES: Any = {
+    "at": True,
+    "event": {"said_at": True, "waits": {"__all__": {"since": True, "grants": {"__all__": {"said_at"}}}}},
+    "backoffs": {"__all__": {"due_at"}},
+    "audit": {"__all__": {"started_at": True, "finished_at": True, "err": {"at"}}},
+}
+
+# A wait is spread by a hash of the task's id.
+_TIMES_NOTED = re.compile(r"(?<= in )[0-9.e+-]+(?= s\b)|(?<= at )\d\d:\d\d:\d\d\b")
+
+
+def _addresses(entries: Sequence[Entry]) -> dict[str, str]:
+    """What stands in place of callbacks' addresses, their digests and the times at which they expire."""
+    asked = {one.invocation_id: one.command for entry in entries for one in entry.commands if is_callback(one.command)}
+    found: dict[str, str] = {}
+    for event in (entry.event for entry in entries):
+        if isinstance(event, ActivityResult) and (command := asked.get(event.invocation_id)) is not None:
+            made, of = Callback.model_validate(event.value), command.id
+            assert isinstance(command, CallActivity)
+            untils = (str(command.args[0]), made.model_dump(mode="json")["until"])
+            found |= {token_of(made.url): f"ADDRESS {of}", made.digest: f"DIGEST {of}"}
+            found |= dict.fromkeys(untils, f"UNTIL {of}")
+    return found
+
+
+def _seen(view: TaskView, alike: Mapping[str, str]) -> JsonValue:
+    fields = {"skill", "status", "lifecycle", "reason", "messages", "artifacts"}
+    told: JsonValue = _read(view.model_dump_json(include=fields), alike)
     return told
 
 
-def _without_ids(entries: Sequence[Entry], task_id: str) -> list[JsonValue]:
-    # Times are the clock's, even an approver's own.
-    return in_one_order(
-        [
-            json.loads(entry.model_dump_json(exclude={"at": True, "event": {"said_at"}}).replace(task_id, "TASK"))
-            for entry in entries
-        ]
-    )
+def _without_ids(entries: Sequence[Entry], alike: Mapping[str, str]) -> list[JsonValue]:
+    found = [_read(entry.model_dump_json(exclude=_TIMES), alike) for entry in entries]
+    for one in found:
+        if "note" in one:
+            one["note"] = _TIMES_NOTED.sub("…", one["note"])
+    return in_one_order(found)
+
+
+def _read(text: str, alike: Mapping[str, str]) -> Any:
+    for one, other in alike.items():
+        text = text.replace(one, other)
+    return json.loads(text)
 
 
 def in_one_order(entries: list[Any]) -> list[Any]:

@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ConfigDict
 
-from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step, tool
+from refold import Content, Contract, Ctx, GatePolicy, Transition, flow_skill, step, tool
+from refold.callbacks.address import token_of
+from refold.core.chat import text_hash
+from refold.core.commands import CALLBACK, CallTool
 from refold.engine import Engine, Listed, Place, TaskFilter, TaskView
-from refold.testing import FakeEngine
+from refold.testing import FakeEngine, transient
 from refold.testing.crash_sweep import CRASH_AT, CrashSweep, Kind, Point, in_one_order
 
 UNDONE: list[str] = []
@@ -193,6 +197,73 @@ async def test_a_worker_that_ends_by_itself_ends_the_run(broken: int, told: list
         await sweep(FakeEngine([Pays]), told, broken).run(
             "pays", Content.from_text("go"), script=approve, points=lambda points: points[-1:]
         )
+
+
+class Paying(BaseModel):
+    """What the steps of a skill with a contract share."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    receipt: str = ""
+
+
+class Paid(BaseModel):
+    cents: int
+
+
+@tool(effect="idempotent")
+def invoice(url: str) -> str:
+    """Send an invoice, with the address that takes the payment."""
+    return f"sent {url}"
+
+
+@flow_skill(id="invoices", contract=Contract(state=Paying, begins=lambda content, ctx: Paying(text=content.text)))
+class Invoices:
+    @step(start=True, writes=["receipt"])
+    async def send(self, ctx: Ctx) -> Transition:
+        paid = await ctx.callback("paid", expires_s=3600)
+        await ctx.tool(invoice, url=paid.url)
+        ctx.say(f"Pay at {paid.url}")
+        payment = await ctx.ask("paid", "the payment", expect=Paid, callback=paid)
+        return ctx.complete("Thanks.").patch(receipt=f"{payment.cents} cents")
+
+
+class Ticking(FakeEngine):
+    """An engine whose clock goes on between the runs, until the next retry is over, too."""
+
+    async def start(self, skill: str, content: Content, **options: Any) -> TaskView:
+        view = await super().start(skill, content, **options)
+        await self.advance(47)
+        return view
+
+
+async def test_times_and_addresses_of_callbacks_are_of_one_run_alone(told: list[str]) -> None:
+    """
+    A skill with a contract, a retry and a callback passes; what its runs leave behind is the same.
+    """
+
+    async def pays(engine: Engine, view: TaskView) -> None:
+        [digest] = [wait.callback for wait in view.waiting_for]
+        slot = next(slot for slot in slots(view) if text_hash(slot) == digest)
+        await engine.send(view.task_id, Content.from_data({"cents": 5}), slot=slot, early=True)
+
+    def slots(view: TaskView) -> list[str]:
+        return [f"{CALLBACK}:{token_of(message.text)}" for message in view.messages if "/callbacks/" in message.text]
+
+    tries: list[str] = []
+
+    def once_busy(command: CallTool) -> Any:
+        tries.append(command.id)
+        return transient("503") if len(tries) % 2 else f"sent {command.args['url']}"
+
+    report = await sweep(Ticking([Invoices], answers={"invoice": once_busy}), told).run(
+        "invoices", Content.from_text("go"), script=pays
+    )
+
+    assert len(report.points) == 8
+    assert "ADDRESS paid" in str(report.outcome.view)
+    assert "invoice: 503; retry 1 of 3 in … s" in str(report.outcome.journal)
 
 
 def journal(*outcomes: str) -> list[dict[str, Any]]:
