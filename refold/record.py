@@ -102,7 +102,7 @@ def said_in(entry: Entry) -> tuple[Message, ...]:
         return ()
     agent = tuple(Message.trusted(role="agent", content=content, seq=entry.seq) for content in entry.messages)
     user = _taken(entry)
-    if not isinstance(user, UserMessage):
+    if not isinstance(user, UserMessage) or user.called_back:
         return agent
     return (as_said(user, entry.seq), *agent)
 
