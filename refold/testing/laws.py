@@ -31,7 +31,7 @@ from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id
 from refold.core.commands import Notify, Sleep
 from refold.core.errors import RefoldError
-from refold.core.events import BackoffOver, CommandFailed, Event, GraceOver, ToolResult
+from refold.core.events import BackoffOver, CommandFailed, Event, GraceOver, ToolResult, UserMessage
 from refold.core.fold.apply import advance, fold
 from refold.core.fold.ending import under_way
 from refold.core.fold.journal import Entry
@@ -86,6 +86,8 @@ def laws_of(
         max_examples: How many lineages are tried: a task, and sometimes tasks recovered or forked from it.
         max_events: Length of the longest lineage, in events.
         profile: Hypothesis's settings, instead of the profile in force without a deadline.
+
+    The test fails, too, if no message was found with which a task of the skill could begin.
     """
     compiled = skill_of(skill)
     plausible = lineages(compiled, values=values, tools=tools, max_events=max_events)
@@ -95,11 +97,25 @@ def laws_of(
     @(profile or settings(max_examples=max_examples, deadline=None, suppress_health_check=tolerated))
     @given(lives=plausible)
     def laws(lives: list[Life]) -> None:
-        check_lineage(compiled, lives)
+        first = check_lineage(compiled, lives)[0]
+        begun.add(any(isinstance(entry.event, UserMessage) and not entry.refused for entry in first))
 
-    laws.__doc__ = f"Skill {skill_id(compiled)!r} keeps the laws."
-    laws.__name__ = laws.__qualname__ = f"laws_of_{skill_id(compiled)}"
-    return laws
+    begun: set[bool] = set()
+
+    def test() -> None:
+        begun.clear()
+        laws()
+        if begun == {False}:
+            raise AssertionError(
+                f"no task of skill {skill_id(compiled)!r} began, so that hardly any law was checked: no message was "
+                f"drawn that fits its input, {compiled.options.input!r}; check histories of your own, with "
+                "`check_history`"
+            )
+
+    test.__doc__ = f"Skill {skill_id(compiled)!r} keeps the laws."
+    for one in (laws, test):
+        one.__name__ = one.__qualname__ = f"laws_of_{skill_id(compiled)}"
+    return test
 
 
 @takes(ScriptError)

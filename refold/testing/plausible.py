@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from refold.callbacks.address import slot_of
 from refold.core.authoring.skill import Skill
 from refold.core.authoring.tool import tool_spec
-from refold.core.chat import Frame, Reply, ToolCall
+from refold.core.chat import Frame, Reply, ToolCall, text_hash
 from refold.core.commands import (
     AskApproval,
     AskUser,
     CallActivity,
+    Callback,
     CallChat,
     CallLlm,
     CallSkill,
@@ -63,6 +66,8 @@ from refold.core.lifecycle import TaskState
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import Schema
 from refold.core.waits import Unresolved, Wait
+from refold.testing.answers import outcome
+from refold.testing.callbacks import is_callback, made
 from refold.testing.play import START
 from refold.testing.values import TEXTS, Values, any_json, values_for, values_of_schema
 
@@ -136,7 +141,7 @@ def plausible_event(
         honest: Every result fits what its command expects.
     """
     share = draw(_SHARES)
-    likely = _likely(skill, snapshot, values)
+    likely = _likely(skill, snapshot, values, past)
     if share >= 97:
         return CancelRequested(reason=draw(TEXTS))
     if likely and share < 80:
@@ -156,7 +161,7 @@ def _one_of(draw: Draw, recipes: Sequence[Recipe]) -> Recipe:
     return recipes[draw(st.integers(0, len(recipes) - 1))]
 
 
-def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values]) -> list[Recipe]:
+def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values], past: Sequence[Event]) -> list[Recipe]:
     """Events that the task accepts: results and failures of open commands, due timers, answers to open questions."""
     if snapshot.lifecycle is TaskState.PLANNED:
         return [lambda draw: UserMessage(content=_start(draw, skill), delivery_id=draw(_DELIVERIES))]
@@ -176,12 +181,15 @@ def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values]) -> l
             case Alarm(event=event):
                 times = 1 if isinstance(event, GateTimedOut) else 2
                 recipes += [lambda _, event=event: event] * times  # type: ignore[misc]  # bound to this round's event
+    slots = _addresses(snapshot, past)
     for wait in snapshot.open_waits:
-        recipes += [_answer(wait, wait.ask)] * 3 if isinstance(wait.ask, AskUser) else [_decision(wait, wait.ask)] * 6
+        ask = wait.ask
+        recipes += [_answer(wait, ask, slots)] * 3 if isinstance(ask, AskUser) else [_decision(wait, ask)] * 6
     if not (snapshot.ended or snapshot.open_waits):
         recipes.append(
             lambda draw: UserMessage(content=draw(contents), early=draw(_EARLY), delivery_id=draw(_DELIVERIES))
         )
+        recipes += [_call(slot, lambda draw: draw(contents)) for slot in slots.values()]
     grace = snapshot.grace
     if grace is not None:
         recipes += [_grant(grace.gate, grace.digest, grace.policy)] * 2
@@ -189,6 +197,18 @@ def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values]) -> l
         if pending.blocked:
             recipes += [_resolution(pending, values)] * 2
     return recipes
+
+
+def _addresses(snapshot: Snapshot, past: Sequence[Event]) -> dict[str, str]:
+    """The slots of calls to the addresses that the task was given, by the address's digest."""
+    given = [event.value for event in past if isinstance(event, ActivityResult)]
+    given += [receipt.outcome for receipt in snapshot.receipts.values()]
+    found: dict[str, str] = {}
+    for value in given:
+        with suppress(ValueError):
+            if (callback := Callback.model_validate(value)).url:
+                found[callback.digest] = slot_of(callback)
+    return found
 
 
 def _decision(wait: Wait, ask: AskApproval) -> Recipe:
@@ -268,6 +288,8 @@ def _result(command: Effect, id: str, values: Mapping[str, Values]) -> Recipe:
                 return ChatResult(id=command.id, invocation_id=id, reply=reply)
             case CallTool():
                 return ToolResult(id=command.id, invocation_id=id, value=draw(known))
+            case CallActivity() if known is any_json and is_callback(command):
+                return outcome(command, id, made(command, id.rpartition("/")[0], id, START))
             case CallActivity():
                 return ActivityResult(id=command.id, invocation_id=id, value=draw(known))
             case CallWorkflow():
@@ -327,15 +349,23 @@ def _child_asks(id: str) -> Recipe:
     return recipe
 
 
-def _answer(wait: Wait, ask: AskUser) -> Recipe:
-    """A reply that fits."""
+def _answer(wait: Wait, ask: AskUser, slots: Mapping[str, str]) -> Recipe:
+    """A reply that fits; where the question has an address, a call to it."""
+
+    def fitting(draw: Draw) -> Content:
+        return draw(contents) if ask.expect is None else _reply(draw(_expected(ask.expect)))
 
     def recipe(draw: Draw) -> Event:
-        content = draw(contents) if ask.expect is None else _reply(draw(_expected(ask.expect)))
         slot = draw(st.sampled_from([ask.slot, wait.gate, None]))
-        return UserMessage(content=content, slot=slot, delivery_id=draw(_DELIVERIES))
+        return UserMessage(content=fitting(draw), slot=slot, delivery_id=draw(_DELIVERIES))
 
-    return recipe
+    called = None if ask.callback is None else slots.get(ask.callback.digest)
+    return recipe if called is None else _call(called, fitting)
+
+
+def _call(slot: str, said: Callable[[Draw], Content]) -> Recipe:
+    """A call to the address of a callback, as a gateway sends it: with the same id each time."""
+    return lambda draw: UserMessage(content=said(draw), slot=slot, delivery_id=text_hash(slot), early=True)
 
 
 def _reply(value: JsonValue) -> Content:

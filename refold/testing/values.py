@@ -8,6 +8,7 @@ narrow a one; a caller that has the type filters them.
 from __future__ import annotations
 
 from datetime import UTC
+from math import ceil, floor
 from typing import Any
 
 from hypothesis import strategies as st
@@ -29,14 +30,23 @@ any_json: Values = st.recursive(
 )
 """Any JSON value, small."""
 
+
+def _uuids(version: int) -> st.SearchStrategy[str]:
+    return st.uuids(version=4).map(lambda one: f"{str(one)[:14]}{version}{str(one)[15:]}")
+
+
 _FORMATS: dict[str, st.SearchStrategy[str]] = {
-    "date-time": st.datetimes(timezones=st.just(UTC)).map(lambda moment: moment.isoformat()),
+    "date-time": st.datetimes(timezones=st.sampled_from([UTC, None])).map(lambda moment: moment.isoformat()),
     "date": st.dates().map(lambda day: day.isoformat()),
     "time": st.times().map(lambda moment: moment.isoformat()),
     "uuid": st.uuids().map(str),
     "uri": st.just("https://example.org/"),
     "email": st.emails(),
     "duration": st.just("PT1M"),
+    **{f"uuid{version}": _uuids(version) for version in range(1, 9)},
+    **{f"ipv4{kind}": st.ip_addresses(v=4).map(str) for kind in ("", "interface", "network")},
+    **{f"ipv6{kind}": st.ip_addresses(v=6).map(str) for kind in ("", "interface", "network")},
+    **{f"ipvany{kind}": st.ip_addresses().map(str) for kind in ("address", "interface", "network")},
 }
 
 
@@ -90,9 +100,10 @@ def _of(schema: Any, defs: dict[str, Any]) -> Values:
             return st.none()
         case {"type": "boolean"}:
             return st.booleans()
+        case {"type": "integer" | "number", "multipleOf": step}:
+            return _multiples(step, *_bounds(schema))
         case {"type": "integer"}:
-            low, high = _bounds(schema)
-            return st.integers(None if low is None else int(low), None if high is None else int(high))
+            return _integers(*_bounds(schema))
         case {"type": "number"}:
             return _numbers(*_bounds(schema))
         case {"type": "string"}:
@@ -115,10 +126,21 @@ def _bounds(schema: dict[str, Any]) -> tuple[float | None, float | None]:
     return low, high
 
 
+def _integers(low: float | None, high: float | None) -> st.SearchStrategy[int]:
+    return st.integers(None if low is None else ceil(low), None if high is None else floor(high))
+
+
+def _multiples(step: float, low: float | None, high: float | None) -> Values:
+    times = _integers(None if low is None else low / step, None if high is None else high / step)
+    return times.map(lambda number: number * step)
+
+
 def _numbers(low: float | None, high: float | None) -> Values:
     low = min(-1e6, high or 0.0) if low is None else low
     high = max(1e6, low) if high is None else high
-    return st.floats(low, high, allow_nan=False)
+    floats = st.floats(low, high, allow_nan=False)
+    # Whole numbers fit where a type allows few decimal places, of which the schema says nothing.
+    return floats | _integers(low, high) if ceil(low) <= floor(high) else floats
 
 
 def _strings(schema: dict[str, Any]) -> Values:

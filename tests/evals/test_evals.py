@@ -76,7 +76,7 @@ async def test_the_same_code_is_as_recorded_and_fires_nothing(run: Exported) -> 
     assert fired == FIRED
 
 
-@pytest.mark.parametrize("skill", [Buys, ResearchLoop, ResearchLoopSteps, Mingled, Judged, OrderDesk])
+@pytest.mark.parametrize("skill", [Buys, ResearchLoop, ResearchLoopSteps, Mingled, Judged, OrderDesk, LateCheckout])
 @settings(max_examples=30, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking is slow
 @given(data=st.data())
 def test_any_run_is_as_recorded_by_its_own_code(skill: Any, data: st.DataObject) -> None:

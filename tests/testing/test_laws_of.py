@@ -1,14 +1,27 @@
 import subprocess
 import sys
 from datetime import date, datetime
+from decimal import Decimal
+from ipaddress import IPv4Address, IPv6Network
 from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
 import pytest
 from annotated_types import Ge, Lt
-from hypothesis import given, settings
+from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import (
+    UUID4,
+    UUID5,
+    UUID7,
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    Field,
+    IPvAnyAddress,
+    NaiveDatetime,
+    TypeAdapter,
+)
 
 import refold.testing
 from refold import (
@@ -35,6 +48,7 @@ from refold.testing.plausible import plausible_event, strategies_of
 from refold.testing.play import START
 from refold.testing.strategies import Happening, Life, Made
 from refold.testing.values import values_for, values_of_schema
+from tests.temporal.callback_skills import TOOLS, Checkout, CheckoutByHand, LateCheckout
 from workflows.hello import Hello
 from workflows.research import Critique
 
@@ -81,6 +95,46 @@ def test_laws_are_a_test() -> None:
     assert test.__name__ == "laws_of_hello"
     test()
     check_laws(Hello, profile=QUICK)
+
+
+def _of_all_words(word: str) -> str:
+    if word != "xyzzy":
+        raise ValueError("another word")
+    return word
+
+
+class Odd(BaseModel):
+    """A condition that no schema tells of: no value that is drawn fits."""
+
+    word: Annotated[str, AfterValidator(_of_all_words)]
+
+
+def test_a_skill_that_never_begins_is_not_green() -> None:
+    """
+    Where no message is drawn that fits its input, the test says that it has checked nothing, and the way out.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete()
+
+    never = table("never", Step("begin", begin).start(), input=Odd)
+
+    with pytest.raises(AssertionError, match=r"no task of skill 'never' began.*`check_history`"):
+        check_laws(never, profile=settings(max_examples=5, suppress_health_check=list(HealthCheck), database=None))
+
+
+@pytest.mark.parametrize("skill", [Checkout, LateCheckout, CheckoutByHand])
+def test_a_call_to_an_address_gets_somewhere(skill: Any) -> None:
+    """
+    Addresses are made as a worker makes them, and called, also early, so that some task is paid.
+    """
+
+    def paid(history: list[Happening]) -> bool:
+        said = [one.text for entry in check_history(skill, history) for one in entry.messages]
+        return any("paid " in text for text in said)
+
+    check_laws(skill, tools=TOOLS, profile=QUICK)
+    find(histories(skill, tools=TOOLS), paid, settings=settings(max_examples=2000, phases=[Phase.generate]))
 
 
 def test_one_history_can_be_checked() -> None:
@@ -160,7 +214,15 @@ def test_a_lineage_goes_on_from_task_to_task() -> None:
     assert "3. 2026-01-01T00:00:00+00:00 recovered as 'T2'" in str(raised.value)
 
 
-@pytest.mark.parametrize("kind", [Tree, int, list[Critique], str | None, Literal["a", 1]])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(Tree, int, list[Critique], str | None, Literal["a", 1]),
+        *(UUID4, UUID5, UUID7, IPv4Address, IPv6Network, IPvAnyAddress, NaiveDatetime, AwareDatetime),
+        *(Annotated[int, Field(multiple_of=500)], Annotated[float, Field(multiple_of=0.25, gt=0, le=5)]),
+        Annotated[Decimal, Field(decimal_places=2)],
+    ],
+)
 def test_values_fit_their_type(kind: Any) -> None:
     """
     Each value that is made validates, by type and by JSON schema.
