@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
@@ -26,6 +27,10 @@ from refold.core.fold.journal import Entry
 from refold.core.gates import DecisionMade
 from refold.evals.recording import described
 from refold.evals.result import Row
+
+EXACT = 250_000
+"""The most pairs of steps of which all equal ones are matched. `SequenceMatcher` takes cubic time where steps repeat,
+so of longer journals only steps that each has once are matched, and the steps between them are paired by their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,12 @@ def aligned(recorded: Sequence[Step], now: Sequence[Step]) -> list[Row]:
 
 def _between(recorded: Sequence[Step], now: Sequence[Step]) -> list[Row]:
     rows: list[Row] = []
-    whole = SequenceMatcher(None, [one.lines for one in recorded], [one.lines for one in now], autojunk=False)
+    lines: list[object] = [one.lines for one in recorded]
+    lines_now: list[object] = [one.lines for one in now]
+    if len(lines) * len(lines_now) > EXACT:
+        alone = _alone(lines) & _alone(lines_now)
+        lines, lines_now = _only(alone, lines), _only(alone, lines_now)
+    whole = SequenceMatcher(None, lines, lines_now, autojunk=False)
     for tag, a, b, c, d in whole.get_opcodes():
         if tag == "equal":
             rows += [_row(one, other) for one, other in zip(recorded[a:b], now[c:d], strict=True)]
@@ -121,8 +131,21 @@ def _between(recorded: Sequence[Step], now: Sequence[Step]) -> list[Row]:
     return rows
 
 
+def _alone(lines: Iterable[object]) -> set[object]:
+    return {one for one, times in Counter(lines).items() if times == 1}
+
+
+def _only(alone: Container[object], lines: Iterable[object]) -> list[object]:
+    """The lines, with an object that equals nothing in place of each other one."""
+    return [one if one in alone else object() for one in lines]
+
+
 def _paired(recorded: Sequence[Step], now: Sequence[Step]) -> Iterator[Row]:
-    keys = SequenceMatcher(None, [one.key for one in recorded], [one.key for one in now], autojunk=False)
+    ones, others = [one.key for one in recorded], [one.key for one in now]
+    if ones == others:
+        yield from map(_row, recorded, now)
+        return
+    keys = SequenceMatcher(None, ones, others, autojunk=False)
     for tag, a, b, c, d in keys.get_opcodes():
         if tag == "equal":
             yield from (_row(one, other) for one, other in zip(recorded[a:b], now[c:d], strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from time import process_time
 from typing import Any
 from xml.etree import ElementTree
 
@@ -494,6 +495,27 @@ def test_one_inserted_step_moves_no_other(steps: list[Step], new: Step, data: st
 
     assert len(rows) == len(steps) + 1
     assert [row for row in rows if not row.equal] == [Row(now_seq=0, now=new.lines)]
+
+
+def loops(replies: range, *more: Step) -> list[Step]:
+    """The steps of a loop: a reply of a model, then always the same answer."""
+    pairs = ((Step(0, "outcome reply", (str(one),)), Step(0, "user", ("go on",))) for one in replies)
+    return [*(step for pair in pairs for step in pair), *more]
+
+
+def test_long_runs_are_compared_soon() -> None:
+    """
+    Steps that differ and steps that are the same all the time, in turn, as where a model is asked anew.
+    """
+    began = process_time()
+    differing = aligned(loops(range(1000)), loops(range(1000, 2000)))
+    longer = aligned(loops(range(1000)), loops(range(1000, 2100)))
+    some = aligned(loops(range(1000)), loops(range(-100, 900), Step(0, "end", ("end",))))
+
+    assert process_time() - began < 5
+    assert [row.equal for row in differing] == [False, True] * 1000
+    assert sum(row.equal for row in longer) == 1000
+    assert sum(row.equal for row in some) >= 1800
 
 
 async def test_the_result_reads_as_text_and_junit(run: Exported) -> None:
