@@ -130,7 +130,7 @@ class Call:
                 if task.endswith(SUFFIX):
                     raise NotConnected(f"{error}; and there is no file {task!r}") from None
                 raise
-        exported = ExportEngine.of(Path(task), lambda: application([]).skills)
+        exported = ExportEngine.of(Path(task), lambda: application([]).by_any_id)
         return exported, exported.task_id
 
 

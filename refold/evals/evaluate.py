@@ -58,7 +58,8 @@ async def evaluated(
 
     Args:
         file: The export, or the task read from it.
-        skills: Skill classes, tables or compiled skills; one of them is the task's.
+        skills: Skill classes, tables or compiled skills; one of them is the task's. Or compiled skills by the ids that
+            tasks name, where a skill was renamed.
         model: The model to ask anew, `provider:name`, or a function that makes a model call; None lets the recorded
             replies answer.
         since: Replies up to this entry stay as recorded, also if models are asked anew.

@@ -38,7 +38,8 @@ class ExportEngine:
 
         Args:
             tasks: As `read_export` returns them.
-            skills: Compiled skills by id, or a function that loads them when `at` or `fork` needs one.
+            skills: Compiled skills by the ids that tasks name, a renamed one by its former id; or a function that loads
+                them when `at` or `fork` needs one.
         """
         self.tasks = {one.task_id: one for one in tasks}
         self._skills = skills
@@ -142,6 +143,7 @@ class ExportEngine:
         from refold.testing.fake_engine import FakeEngine  # a large import, which only forks need
 
         engine = FakeEngine([skill], now=now)
+        engine.skills = {snapshot.skill: skill}  # the id under which the task was recorded may be a former one
         view = await engine.begin(snapshot, first)
         [self.tasks[id]] = read_export([line async for line in written(engine, id)])
         self._forks.add(id)

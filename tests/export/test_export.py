@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -37,11 +38,14 @@ from refold.core.fold.snapshot import Snapshot
 from refold.digests import DIGEST_BYTES, START, chained
 from refold.engine import TaskExists, TaskNotFound, TaskView, UnknownSkill
 from refold.engine.view import view_of
+from refold.evals import evaluated
 from refold.export import DamagedExport, ExportEngine, ExportError, read_export, verify, written
 from refold.export.differs import CodeDiffers, refolded
 from refold.export.layout import KINDS, Line, sealed
 from refold.export.write import Source, Wanted
 from refold.lineage.fork import fork
+from refold.static import parts_of
+from refold.temporal import workflow_for
 from refold.testing import FakeEngine, histories
 from refold.testing.callbacks import SETTINGS
 from refold.testing.strategies import Happening, first_of
@@ -627,6 +631,21 @@ async def test_a_fork_of_an_export_runs_dry() -> None:
     assert fired == FIRED
     with pytest.raises(InputRejected, match="dry"):
         await there.fork("t1", at=3, live=True)
+
+
+async def test_a_task_is_forked_and_evaluated_under_a_former_id_of_its_skill() -> None:
+    """
+    As a worker serves it: a module's workflow for the former id names the skill that took its place.
+    """
+    module = ModuleType("shop")
+    new = flow_skill(id="purchases", input=Order)(type("Purchases", (), {"buy": Buys.buy}))
+    vars(module).update(skill=new, old=workflow_for(new, alias="buys", name="OldWorkflow"))
+    found = parts_of([module])
+    there = ExportEngine(read_export(FILE), found.by_any_id)
+
+    assert list(found.skills) == ["purchases"]
+    assert (await there.fork("t1", at=3)).skill == "buys"
+    assert not (await evaluated(read_export(FILE)[0], found.by_any_id)).diverged
 
 
 async def test_forks_of_an_export_stand_beside_one_another() -> None:

@@ -91,7 +91,7 @@ async def eval_(
         _write(report, [])  # before the work, so that a file that cannot be written is known at once
     evaluate = partial(
         evaluated,
-        skills=parts.skills,
+        skills=parts.by_any_id,
         model=model,
         since=since,
         tools=tools.value,
