@@ -38,6 +38,7 @@ from refold.core.events import (
     TimerFired,
     Unreadable,
     UserMessage,
+    admitted,
 )
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
@@ -465,7 +466,7 @@ class _Player:
         before = self.task
         if self.cut:
             before, self.live = Snapshot.model_validate_json(before.model_dump_json()), Live()
-            event = EVENT.validate_json(EVENT.dump_json(event))
+            event = EVENT.validate_json(EVENT.dump_json(admitted(event)))  # as the fold writes it
         after, entry = advance(self.skill, before, event, self.now, live=self.live)
         tell(self.live, after)
         self.snapshots.append(after)

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 from pydantic import BaseModel
 
-from refold import Artifact, CommandError, Content, Ctx, SkillOutcome, Transition, flow_skill, step, tool
+from refold import Artifact, CommandError, Content, Ctx, Part, SkillOutcome, Transition, flow_skill, step, tool
 from refold.core.events import UserMessage
 from refold.testing import (
     Played,
@@ -212,6 +212,25 @@ def test_cut_changes_nothing() -> None:
     script: list[str | Turn] = ["shirt", user("red", slot="colour"), user(7, slot="size"), reply("check", "yes")]
 
     assert play(AsksTwice, script).journal() == play(AsksTwice, script, cut=True).journal()
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_cut_changes_no_number_that_json_cannot_hold(number: float) -> None:
+    """
+    Neither in an answer nor in an event; both are kept by their names.
+    """
+
+    @flow_skill(id="counts")
+    class Counts:
+        @step(start=True)
+        async def go(self, ctx: Ctx, content: Content) -> Transition:
+            return ctx.complete(f"{content.data} {await ctx.tool('count')}")
+
+    said = UserMessage(content=Content(parts=(Part(data={"n": number}),)))
+    first, second = (play(Counts, said, reply("count", number), cut=cut) for cut in (False, True))
+
+    assert first.journal() == second.journal()
+    assert first.said == second.said
 
 
 def test_a_task_is_canceled_by_the_script() -> None:
