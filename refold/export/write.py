@@ -89,6 +89,7 @@ async def written(engine: Source, task_id: str, wanted: Wanted = Wanted()) -> As
     Raises:
         ExportError: Histories are wanted redacted.
         NoWorker: The task, or a part of it, is open, and its worker does not answer.
+        TaskNotFound: There is no such task, or a part of it was deleted while it was written.
         EngineError: As `Engine.look` and `Engine.past`.
     """
     if wanted.redact and wanted.histories is not None:
@@ -100,13 +101,13 @@ async def written(engine: Source, task_id: str, wanted: Wanted = Wanted()) -> As
     begun = set[str]()
     while todo:
         id, part_of = todo.pop(0)
-        section = _Section(engine, writer, wanted, id, part_of)
+        section, lines_before = _Section(engine, writer, wanted, id, part_of), writer.lines
         try:
             async with aclosing(section.lines()) as lines:
                 async for line in lines:
                     yield line
         except TaskNotFound:
-            if part_of is None:
+            if part_of is None or writer.lines > lines_before:  # deleted meanwhile: half of it is written
                 raise
             if id in begun:
                 wanted.gone(id)

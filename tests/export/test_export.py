@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -548,6 +549,33 @@ async def test_a_part_that_is_not_kept_is_told_from_one_that_never_began() -> No
 
     assert ([one.task_id for one in kept.tasks], [one.task_id for one in dry.tasks]) == (["s1"], ["s1.f1"])
     assert gone == ["s1/1.1"]
+
+
+class Deleted(Without):
+    """An engine whose one task is deleted while it is read."""
+
+    async def look(self, task_id: str) -> TaskView:
+        """How it stands."""
+        return await self.engine.look(task_id)
+
+    async def past(self, task_id: str) -> AsyncGenerator[Snapshot | Entry]:
+        """Its beginning."""
+        async with aclosing(self.engine.past(task_id)) as past:
+            async for one in past:
+                yield one
+                if task_id == self.gone and isinstance(one, Entry):
+                    raise TaskNotFound(task_id)
+
+
+async def test_an_export_fails_if_a_part_is_deleted_while_it_is_written() -> None:
+    """
+    A file with half of a part is damaged, and so is no export.
+    """
+    at = engine()
+    await at.start("sends", Content.from_text("Bob"), task_id="s1")
+
+    with pytest.raises(TaskNotFound, match=r"s1/1\.1"):
+        await lines_of(Deleted(at, "s1/1.1"), "s1", parts=True)
 
 
 @pytest.mark.parametrize("how", ["recovered", "forked"])
