@@ -1,7 +1,7 @@
 """The orchestrator of a skill with a contract: checks each step against it, merges patches, writes the audit.
 
 Rule 1: a step sees a view of the fields it reads, and changes the state only by the patch that it returns.
-Rule 2: all checks come before the merge. A step that fails a check does not change the state.
+Rule 2: all checks come before the merge. A step that fails a check, or after the merge, does not change the state.
 Rule 3: the audit lists every execution of a step, failed ones included.
 """
 
@@ -46,6 +46,9 @@ MOVES_BY_PATCH = "refold.moves_by_patch"
 
 REFUSED = "refold.refused_in_step"
 """The patch with which a step fails whose transition the fold would refuse: `on_error` runs, and there is an audit."""
+
+WAY_OUT_UNDONE = "refold.way_out_undone"
+"""The patch with which a step that fails after its merge loses its patch; in earlier releases the state kept it."""
 
 
 class ContractedMachine(StepMachine):
@@ -289,6 +292,10 @@ class _Orchestrator(Hooks):
             error = AdapterError(
                 step.name, source, error.field, error.rule, expected=error.expected, actual=error.actual
             )
+        if self.shared is not self.execution.before and self.moment.patched(WAY_OUT_UNDONE, False):
+            # The step's patch was merged and noted before its way out failed: no step receives the answer, for example.
+            self.shared = self.execution.before
+            self.audit.pop()
         self.shared = self.shared.decoded_again()
         self.error = self._note_error(error)
         if isinstance(error, AdapterError) and (way := self._fallback(step)) is not None:

@@ -626,6 +626,100 @@ def test_a_call_that_is_never_awaited_leaves_the_state_as_it_was() -> None:
     assert state(story).plan is None
 
 
+class Page(BaseModel):
+    """The state of a skill without moves."""
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int = 0
+    trouble: ErrorRecord | None = None
+
+
+NOWHERE = "nowhere"
+
+
+def asks(**more: Any) -> Transition:
+    return Transition.await_input("mood", "How are you?", **more)
+
+
+def goes_to(name: str) -> Transition:
+    return Transition.goto(name)
+
+
+def hears(ctx: Ctx, mood: str) -> Transition:
+    return ctx.complete()
+
+
+def hears_from(ctx: Ctx, mood: str, by: str) -> Transition:
+    return ctx.complete()
+
+
+def gives_up(error: ErrorRecord) -> StatePatch:
+    return StatePatch(trouble=error)
+
+
+def leaving(outcome: Callable[[], Any], *more: Step, **terms: Any) -> Any:
+    """A skill whose first step counts, and leaves with this outcome."""
+    return table(
+        "leaving",
+        Step("begin", outcome, reads=["count"], writes=["count"], **terms).start(),
+        *more,
+        Step("handle", gives_up, on_error=True, writes=["trouble"]),
+        contract=Contract(state=Page, begins=lambda content, ctx: Page()),
+    )
+
+
+WAYS_OUT: list[tuple[str, Any, str]] = [
+    ("next", leaving(lambda: StatePatch(count=1), next=lambda _: NOWHERE), "goes to 'nowhere', which does not exist"),
+    ("nobody", leaving(lambda: asks().patch(count=1)), "awaits input, but no step says resume_from='begin'"),
+    (
+        "unfit",
+        leaving(lambda: asks().patch(count=1), Step("heard", hears_from).resume_from("begin")),
+        "step 'heard' needs by: str, and nothing will give it",
+    ),
+    (
+        "late",
+        leaving(lambda: asks(timeout_s=5).patch(count=1), Step("heard", hears).resume_from("begin")),
+        "'mood' may time out, and step 'heard', which receives the answer, needs mood: str",
+    ),
+    (
+        "fed",
+        leaving(lambda: goes_to("more").cmd(Cmd.llm("x")).patch(count=1), Step("more", completed)),
+        "step 'more' has no parameter 'x'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("skill", "said"), [pytest.param(*rest, id=id) for id, *rest in WAYS_OUT])
+def test_a_step_that_fails_in_its_way_out_leaves_nothing_half_done(skill: Any, said: str) -> None:
+    """
+    Its patch is not kept, the audit has the failure alone, and the handler's patch is kept.
+    """
+    story = play(skill, "go")
+    after = Page.model_validate(cast("Any", story.snapshot.state)["state"])
+
+    assert said in story.reason
+    assert [(one.stage, set(one.patch), one.err is None) for one in audit(story)] == [
+        ("orchestrator", set(), True),
+        ("begin", set(), False),
+        ("handle", {"trouble"}, True),
+    ]
+    assert (after.count, after.trouble) == (0, found(story, "begin"))
+
+
+def test_a_task_of_an_earlier_release_keeps_the_patch_of_a_step_that_failed_in_its_way_out() -> None:
+    """
+    Its journal says so, and its history has no marker.
+    """
+    task = ByHand(WAYS_OUT[0][1], patched=lambda _: False)
+    entry = task.say()
+
+    assert [one.patch for one in entry.audit if one.stage == "begin"] == [{"count": 1}, {}]
+    assert cast("Any", task.task.state)["state"]["count"] == 1
+    task.journal = [one.changed({"patches": {}}) for one in task.journal]
+    assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
+
+
 class Grows(BaseModel):
     """Its notes are not written as they were read."""
 
