@@ -5,9 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
-from pydantic import JsonValue, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    JsonValue,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from refold.core.errors import describe
@@ -100,21 +108,21 @@ class Codec:
             raise NoData(lost)
         return data, fresh
 
-    def lost(self, value: Any, fresh: Any) -> str:
+    def lost(self, value: Any, fresh: Any, *, cached: bool = True) -> str:
         """What differs between a value and `fresh`, decoded from the value's data; empty if no difference is visible.
 
         Examples: a subclass decoded as its base, a union member decoded as another, a secret, a field excluded from the
-        data, a private attribute.
+        data, a private attribute. With `cached`, also the value of a model's cached property.
         """
         try:
             if not self.chooses and value == fresh:
                 return ""
         except Exception:  # noqa: BLE001 - the author's `__eq__`; what follows looks closer
             pass
-        found = _lost(value, fresh, "")
+        found = _lost(value, fresh, "", cached)
         if found:
             with suppress(ValidationError):  # a validator may have changed the value, as it would without JSON
-                return _lost(self.adapter.validate_python(value), fresh, "")
+                return _lost(self.adapter.validate_python(value), fresh, "", cached)
         return found
 
 
@@ -264,14 +272,14 @@ def _schemas(schema: Any, *, written: bool = False) -> Iterator[dict[str, Any]]:
             waiting.extend(one for one in inner if type(one) in _NESTED)
 
 
-def _lost(value: Any, fresh: Any, where: str) -> str:
+def _lost(value: Any, fresh: Any, where: str, cached: bool) -> str:
     at = where or "it"
     kind: Any = type(value)
     if isinstance(value, list | tuple) and isinstance(fresh, list | tuple):
         if len(value) != len(fresh):
             return f"{at} reads back with another length"
         pairs = [(f"{where}[{n}]", one, other) for n, (one, other) in enumerate(zip(value, fresh, strict=True))]
-        return next((found for at, one, other in pairs if (found := _lost(one, other, at))), "")
+        return next((found for at, one, other in pairs if (found := _lost(one, other, at, cached))), "")
     text_of_text = isinstance(value, str) and isinstance(fresh, str)
     if not (kind is type(fresh) or text_of_text or _numbers(value, fresh)):
         if isinstance(value, Set):
@@ -284,8 +292,10 @@ def _lost(value: Any, fresh: Any, where: str) -> str:
     if held is not None and other is not None:
         for name, one in held.items():
             if name not in other:
+                if not cached and isinstance(value, BaseModel) and isinstance(getattr(kind, name, 0), cached_property):
+                    continue
                 return f"{at} loses {name!r}"
-            if found := _lost(one, other[name], f"{where}.{name}" if where else str(name)):
+            if found := _lost(one, other[name], f"{where}.{name}" if where else str(name), cached):
                 return found + _hint(kind, name)
         return ""
     equal = text(value) == fresh if text_of_text else value == fresh

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +32,9 @@ from refold.core.errors import (
     text_of,
 )
 from refold.core.schema import problems
+
+FIRST_STATE_KEPT = "refold.first_state_kept"
+"""The patch with which a first state that reads back changed fails the task; earlier releases began all the same."""
 
 Data = Mapping[str, JsonValue]
 _SCALARS = {str, int, float, bool}
@@ -97,10 +102,17 @@ class StateValidator:
         self.fields = tuple(contract.state.model_fields)
         self._state = codec(contract.state)
         self._codecs = {name: codec(info.rebuild_annotation()) for name, info in contract.state.model_fields.items()}
+        self._patched: Callable[[str], bool] = lambda patch: True
         self._rules = tuple(
             replace(one, at=one.at and plain(one.at), after=one.after and plain(one.after))
             for one in contract.invariants
         )
+
+    def asking(self, patched: Callable[[str], bool]) -> StateValidator:
+        """The same checks for one task. `patched` says whether the task takes a check that earlier releases lacked."""
+        made = copy(self)
+        made._patched = patched
+        return made
 
     def saved(self, data: dict[str, JsonValue]) -> SharedState:
         """The state that was saved as this data. Decoding it raises `SkillError` if the data does not fit."""
@@ -119,16 +131,33 @@ class StateValidator:
         """The first state, from what `begins` returned.
 
         Raises:
-            SkillError: `begins` returned no state, or one that cannot be saved.
+            SkillError: `begins` returned no state, or one that cannot be saved or reads back changed.
         """
         kind = self.contract.state
         if type(state) is not kind:
             raise SkillError(f"begins returned {brief(state)}; it returns a {kind.__name__}")
         try:
             data = {name: self._codecs[name].data(getattr(state, name)) for name in self.fields}
-            return SharedState(data, self._decoded, self._state.fresh(data))
+            shared = SharedState(data, self._decoded, self._state.fresh(data))
         except Exception as error:
             raise SkillError(f"the first state cannot be saved: {text_of(error)}") from error
+        if (lost := self._lost(state, self.fields, shared.state)) and self._patched(FIRST_STATE_KEPT):
+            raise SkillError(f"the first state cannot be saved: {lost}")
+        return shared
+
+    def _lost(self, state: Any, names: Iterable[str], fresh: Any) -> str:
+        """What differs between a state and `fresh`, decoded from its data; empty if no difference is visible.
+
+        The state's validators may have changed values of the fields `names`, as they would without JSON.
+        """
+        found = self._state.lost(state, fresh, cached=False)
+        if found:
+            values = {name: getattr(state, name) for name in self.fields}
+            with suppress(Exception):  # the author's validators may raise any exception
+                made = self._state.adapter.validator.validate_python(values, by_name=True)
+                changed = state.model_copy(update={name: getattr(made, name) for name in names})
+                return self._state.lost(changed, fresh, cached=False)
+        return found
 
     def lifecycle_of(self, data: Data) -> str:
         """The lifecycle's state; empty if the contract has no moves."""

@@ -107,7 +107,8 @@ class _Orchestrator(Hooks):
 
     def __init__(self, machine: ContractedMachine, state: JsonValue, moment: Moment, live: Live | None) -> None:
         self.machine, self.saved, self.moment = machine, state, moment
-        self.validator, self.routes = machine.validator, machine.routes
+        self.validator = machine.validator.asking(lambda patch: moment.patched(patch, False))
+        self.routes = machine.routes
         self.drive = Drive(machine.steps, machine.resumes, moment, live, self)
         self.shared = self.validator.saved({} if state is None else Position(state).state)
         self.execution: Execution | None = None

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, field_validator
 from typing_extensions import TypedDict
 
 from refold import (
@@ -1358,3 +1359,89 @@ def test_what_a_step_writes_reads_back_as_it_was() -> None:
     story = play(table("signed", first, contract=contract), "go")
 
     assert "it is a Signed, and reads back as a Note" in story.reason
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    price: Decimal = Decimal(1)
+
+    @cached_property
+    def doubled(self) -> Decimal:
+        return 2 * self.price
+
+
+class Signed(Part):
+    by: str = ""
+
+
+class Begun(BaseModel):
+    """A state of which not everything can be saved."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    part: Part = Part()
+    token: SecretStr = SecretStr("")
+    _seen: int = PrivateAttr(default=0)
+
+    @cached_property
+    def twice(self) -> Decimal:
+        return self.part.doubled
+
+
+def having_seen() -> Begun:
+    state = Begun()
+    state._seen = 1
+    return state
+
+
+def having_worked_out() -> Begun:
+    state = Begun()
+    assert state.twice == 2
+    return state
+
+
+def beginning(begins: Callable[[], BaseModel]) -> Any:
+    """A skill that begins with this state, and completes."""
+    contract = Contract(state=type(begins()), begins=lambda content, ctx: begins())
+    return table("beginning", Step("end", completed).start(), contract=contract)
+
+
+BEGINS_LOST: list[tuple[str, Callable[[], BaseModel], str]] = [
+    ("subclass", lambda: Begun(part=Signed(by="Ann")), "part is a Signed, and reads back as a Part"),
+    ("secret", lambda: Begun(token=SecretStr("x")), "token reads back as asterisks"),
+    ("private", having_seen, "_seen reads back changed; a private attribute is no data: make it a field"),
+    ("more", lambda: Begun.model_validate({"more": 1}), "it loses 'more'"),
+]
+
+
+@pytest.mark.parametrize(("begins", "said"), [pytest.param(*rest, id=id) for id, *rest in BEGINS_LOST])
+def test_a_first_state_that_reads_back_changed_is_an_error_that_says_where(
+    begins: Callable[[], BaseModel], said: str
+) -> None:
+    """
+    As does a patch.
+    """
+    story = play(beginning(begins), "go")
+
+    assert (story.status, story.said) == ("failed", ())
+    assert f"the first state cannot be saved: {said}" in story.reason
+
+
+def test_a_first_state_may_hold_the_value_of_a_cached_property() -> None:
+    """
+    It is worked out again from the fields.
+    """
+    assert play(beginning(having_worked_out), "go").status == "completed"
+
+
+def test_a_task_of_an_earlier_release_begins_with_a_first_state_that_reads_back_changed() -> None:
+    """
+    Its journal says so, and its history has no marker.
+    """
+    task = ByHand(beginning(BEGINS_LOST[0][1]), patched=lambda _: False)
+    task.say()
+
+    assert task.status == "completed"
+    task.journal = [one.changed({"patches": {}}) for one in task.journal]
+    assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
