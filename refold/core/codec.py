@@ -63,10 +63,24 @@ class Codec:
         """
         return parsed(self._written(value))
 
-    def _written(self, value: Any) -> bytes:
+    def field(self, model: Any, name: str) -> JsonValue:
+        """A field of a model as JSON data, as the model writes it.
+
+        Raises:
+            NoData: As in `data`; or the model does not write the field under its name.
+        """
+        data = parsed(self._written(model, include={name}, by_alias=False))
+        if not isinstance(data, dict) or name not in data:
+            raise NoData(f"{name} is left out of the data")
+        return data[name]
+
+    def _written(self, value: Any, **how: Any) -> bytes:
+        def dump(one: Any) -> bytes:
+            data = self.adapter.serializer.to_python(one, mode="json", warnings="error", **how)
+            return to_json(data, inf_nan_mode="strings")
+
         try:
-            dump = self.adapter.serializer.to_python
-            return dumped(lambda one: to_json(dump(one, mode="json", warnings="error"), inf_nan_mode="strings"), value)
+            return dumped(dump, value)
         except ValueError as error:
             raise NoData(unwritten(error)) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -61,6 +62,12 @@ class Routes:
     ) -> None:
         self.validator, self.steps, self.resumes = validator, steps, resumes
         self.by_state = {step.contract.enters: step for step in steps.values() if step.contract.enters}
+
+    def checked_by(self, validator: StateValidator) -> Routes:
+        """The same routes, with the checks of one task; see `StateValidator.asking`."""
+        made = copy(self)
+        made.validator = validator
+        return made
 
     def of_patch(self, execution: Execution, patch: StatePatch) -> tuple[Transition, str]:
         """For a step that returned a patch only: its transition, and the state or step that follows."""

@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
 from refold.core.authoring.transition import StatePatch
-from refold.core.codec import NoData, codec
+from refold.core.codec import NoData
 from refold.core.contracts.contract import Contract, Invariant, Lifecycle, Move, StepContract, plain
+from refold.core.contracts.fields import StateFields, Write
 from refold.core.errors import (
     ContractError,
     IllegalMoveError,
@@ -32,6 +34,11 @@ from refold.core.errors import (
     text_of,
 )
 from refold.core.schema import problems
+
+BY_MODEL = "refold.by_model"
+"""The patch with which a field is written as the state's model writes it, if its type alone does not do.
+
+See `fields.py`. Earlier releases refused such a value."""
 
 FIRST_STATE_KEPT = "refold.first_state_kept"
 """The patch with which a first state that reads back changed fails the task; earlier releases began all the same."""
@@ -99,9 +106,8 @@ class StateValidator:
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
         self.lifecycle = Lifecycle(contract)
-        self.fields = tuple(contract.state.model_fields)
-        self._state = codec(contract.state)
-        self._codecs = {name: codec(info.rebuild_annotation()) for name, info in contract.state.model_fields.items()}
+        self._fields = StateFields(contract.state)
+        self.fields = self._fields.names
         self._patched: Callable[[str], bool] = lambda patch: True
         self._rules = tuple(
             replace(one, at=one.at and plain(one.at), after=one.after and plain(one.after))
@@ -120,7 +126,7 @@ class StateValidator:
 
     def _decoded(self, data: Data) -> Any:
         try:
-            return self._state.fresh(dict(data))
+            return self._fields.decoded(data)
         except Exception as error:
             raise SkillError(
                 f"the saved state does not fit {self.contract.state.__name__}: {_misfit(error)}; give the "
@@ -136,28 +142,28 @@ class StateValidator:
         kind = self.contract.state
         if type(state) is not kind:
             raise SkillError(f"begins returned {brief(state)}; it returns a {kind.__name__}")
-        try:
-            data = {name: self._codecs[name].data(getattr(state, name)) for name in self.fields}
-            shared = SharedState(data, self._decoded, self._state.fresh(data))
-        except Exception as error:
-            raise SkillError(f"the first state cannot be saved: {text_of(error)}") from error
-        if (lost := self._lost(state, self.fields, shared.state)) and self._patched(FIRST_STATE_KEPT):
+        found = self._first(state, self._fields.by_type)
+        lost = "" if isinstance(found, SkillError) else self._fields.lost(state, self.fields, found.state)
+        if lost or isinstance(found, SkillError) or self._fields.need_model(self.fields):
+            other = self._first(state, self._fields.by_model)
+            fits = not isinstance(other, SkillError) and not self._fields.lost(state, self.fields, other.state)
+            if fits and self._patched(BY_MODEL):
+                found, lost = other, ""
+        if isinstance(found, SkillError):
+            raise found
+        if lost and self._patched(FIRST_STATE_KEPT):
             raise SkillError(f"the first state cannot be saved: {lost}")
-        return shared
-
-    def _lost(self, state: Any, names: Iterable[str], fresh: Any) -> str:
-        """What differs between a state and `fresh`, decoded from its data; empty if no difference is visible.
-
-        The state's validators may have changed values of the fields `names`, as they would without JSON.
-        """
-        found = self._state.lost(state, fresh, cached=False)
-        if found:
-            values = {name: getattr(state, name) for name in self.fields}
-            with suppress(Exception):  # the author's validators may raise any exception
-                made = self._state.adapter.validator.validate_python(values, by_name=True)
-                changed = state.model_copy(update={name: getattr(made, name) for name in names})
-                return self._state.lost(changed, fresh, cached=False)
         return found
+
+    def _first(self, state: Any, write: Write) -> SharedState | SkillError:
+        """The first state with its fields written so, or why it cannot be saved."""
+        try:
+            data = {name: write(state, name) for name in self.fields}
+            return SharedState(data, self._decoded, self._fields.decoded(data))
+        except Exception as error:  # noqa: BLE001 - the author's validators and serializers may raise any exception
+            found = SkillError(f"the first state cannot be saved: {text_of(error)}")
+            found.__cause__ = error
+            return found
 
     def lifecycle_of(self, data: Data) -> str:
         """The lifecycle's state; empty if the contract has no moves."""
@@ -189,21 +195,20 @@ class StateValidator:
         """The first field whose value was changed in place, in the state or in a view of it; empty if none was."""
         seen, known = vars(view), vars(state)
         for name in fields:
-            if name in known and (seen.get(name) is not known[name] or self._differs(name, known[name], data)):
+            if name in known and (seen.get(name) is not known[name] or self._differs(name, state, data)):
                 return name
         return ""
 
-    def _differs(self, name: str, value: Any, data: Data) -> bool:
+    def _differs(self, name: str, state: Any, data: Data) -> bool:
+        value = vars(state)[name]
         if value is None or type(value) in _SCALARS:
             return False
-        try:
-            now = self._codecs[name].data(value)
-        except NoData:
-            return True
-        if now == data.get(name, now):
-            return False
-        # Some types write other data than they read, so compare with the data of a state decoded again.
-        return now != self._codecs[name].data(getattr(self._state.fresh(dict(data)), name))
+        with suppress(NoData):
+            return self._fields.changed(state, name, data, self._fields.by_type)
+        differs = True
+        with suppress(Exception):  # the author's serializers may raise any exception
+            differs = self._fields.changed(state, name, data, self._fields.by_model)
+        return differs or not self._patched(BY_MODEL)
 
     def check_writes(self, step: str, terms: StepContract, lifecycle: str, patch: StatePatch) -> None:
         """Raise an `UnauthorizedWriteError` if a step may not write a field of its patch."""
@@ -248,28 +253,48 @@ class StateValidator:
         Raises:
             PatchError: A value does not fit.
         """
-        patch: dict[str, JsonValue] = {}
+        found = self._merged(step, lifecycle, data, fields, by_model=False)
+        if isinstance(found, PatchError) or self._fields.need_model(fields):
+            other = found
+            with suppress(Exception):  # the author's serializers may raise any exception
+                other = self._merged(step, lifecycle, data, fields, by_model=True)
+            if other is not found and not isinstance(other, PatchError) and self._patched(BY_MODEL):
+                return other
+        if isinstance(found, PatchError):
+            raise found
+        return found
+
+    def _merged(
+        self, step: str, lifecycle: str, data: Data, fields: Mapping[str, Any], *, by_model: bool
+    ) -> tuple[SharedState, dict[str, JsonValue]] | PatchError:
+        """As `merged`, with the fields written by the state's model or by their types; or why a value does not fit."""
         fits = f"must fit {self.contract.state.__name__}"
+        own = self.contract.lifecycle if self.lifecycle.moves else None
+        values = {name: value for name, value in fields.items() if name != own}
+        write = self._fields.by_model if by_model else self._fields.by_type
+        patch: dict[str, JsonValue] = {}
+        # Serializers of the author's may read other fields than their own.
+        given = self._decoded(data).model_copy(update=values) if by_model else SimpleNamespace(**values)
         for name, value in fields.items():
-            if name == self.contract.lifecycle and self.lifecycle.moves:
-                patch[name] = plain(value)
-                continue
             try:
-                patch[name] = self._codecs[name].data(value)
+                patch[name] = plain(value) if name == own else write(given, name)
             except NoData as error:
-                raise PatchError(step, lifecycle, name, fits, actual=str(error)) from None
+                return PatchError(step, lifecycle, name, fits, actual=str(error))
         after = {**data, **patch}
         try:
-            state = self._state.fresh(after)
+            state = self._fields.decoded(after)
         except Exception as error:  # noqa: BLE001 - see `_misfit`
             found = error.errors() if isinstance(error, ValidationError) else []
             at = next((str(one["loc"][0]) for one in found if one["loc"]), "")
             name = at if at in fields else next(iter(fields), "")
-            raise PatchError(step, lifecycle, name, fits, actual=_misfit(error)) from None
-        for name, value in fields.items():
-            own = name == self.contract.lifecycle and self.lifecycle.moves
-            if not own and (lost := self._codecs[name].lost(value, getattr(state, name))):
-                raise PatchError(step, lifecycle, name, fits, actual=lost)
+            return PatchError(step, lifecycle, name, fits, actual=_misfit(error))
+        if by_model:
+            lost = {next(iter(values), ""): self._fields.lost(state.model_copy(update=values), values, state)}
+        else:
+            lost = {name: self._fields.lost_by_type(name, one, getattr(state, name)) for name, one in values.items()}
+        for name, how in lost.items():
+            if how:
+                return PatchError(step, lifecycle, name, fits, actual=how)
         return SharedState(after, self._decoded, state), patch
 
     def with_then(

@@ -108,7 +108,7 @@ class _Orchestrator(Hooks):
     def __init__(self, machine: ContractedMachine, state: JsonValue, moment: Moment, live: Live | None) -> None:
         self.machine, self.saved, self.moment = machine, state, moment
         self.validator = machine.validator.asking(lambda patch: moment.patched(patch, False))
-        self.routes = machine.routes
+        self.routes = machine.routes.checked_by(self.validator)
         self.drive = Drive(machine.steps, machine.resumes, moment, live, self)
         self.shared = self.validator.saved({} if state is None else Position(state).state)
         self.execution: Execution | None = None
