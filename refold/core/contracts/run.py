@@ -50,6 +50,9 @@ REFUSED = "refold.refused_in_step"
 WAY_OUT_UNDONE = "refold.way_out_undone"
 """The patch with which a step that fails after its merge loses its patch; in earlier releases the state kept it."""
 
+FED_FAILURE_HANDLED = "refold.fed_failure_handled"
+"""The patch with which `on_error` handles a failed command that a goto waits for; earlier releases did not call it."""
+
 
 class ContractedMachine(StepMachine):
     """A skill made of steps with a contract."""
@@ -286,8 +289,9 @@ class _Orchestrator(Hooks):
         """The transition after a step failed: fallback, rejection or failure of the task."""
         if isinstance(error, _Rejected):
             return Transition.reject(str(error))
-        if self.execution is None:
+        if self.execution is None and not self._opened_for(error):
             return altered(NOTHING, uncaught=error)
+        assert self.execution is not None
         step, source = self.execution.step, self.execution.lifecycle
         if isinstance(error, AdapterError):
             error = AdapterError(
@@ -320,6 +324,17 @@ class _Orchestrator(Hooks):
             state=self._end_of(step),
             forgets=True,
         )
+
+    def _opened_for(self, error: BaseException) -> bool:
+        """Open the step of a goto that waits for commands, if `error` is a failure of these. Returns whether it did."""
+        if self.saved is None or not isinstance(error, CommandError):
+            return False
+        position = Position(self.saved)
+        step = self.machine.steps.get(position.step)
+        if step is None or not position.fed_by or not self.moment.patched(FED_FAILURE_HANDLED, False):
+            return False
+        self._open(step, list(position.fed_by.values()))
+        return True
 
     def _handle(self, source: str) -> Transition:
         """Run the skill's `on_error` step, which records the error in the state, if a move to `failed` is legal.

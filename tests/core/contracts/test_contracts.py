@@ -721,6 +721,42 @@ def test_a_task_of_an_earlier_release_keeps_the_patch_of_a_step_that_failed_in_i
     assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
 
 
+def feeding() -> Any:
+    """A skill whose second step gets the result of a command that the first one's goto waits for."""
+    second = Step("second", hears, reads=["count"])
+    return leaving(lambda: goes_to("second").cmd(Cmd.llm("mood")).patch(count=1), second)
+
+
+def test_a_command_that_a_goto_waits_for_fails_the_step_that_gets_its_result() -> None:
+    """
+    The failure is audited and handled like that of a command that the step awaits.
+    """
+    story = play(feeding(), "go", fails("mood", permanent("no mood")))
+    after = Page.model_validate(cast("Any", story.snapshot.state)["state"])
+
+    assert story.reason == "mood: no mood"
+    assert [(one.stage, one.awaited, one.err is None) for one in audit(story)][1:] == [
+        ("begin", (), True),
+        ("second", ("T/1.1",), False),
+        ("handle", (), True),
+    ]
+    assert (after.count, after.trouble) == (1, found(story, "second"))
+    assert skill_of(feeding()).where(story.snapshot.state) == "second"
+
+
+def test_a_task_of_an_earlier_release_does_not_handle_the_failure_of_a_command_that_a_goto_waits_for() -> None:
+    """
+    Its journal says so, and its history has no marker.
+    """
+    task = ByHand(feeding(), patched=lambda _: False)
+    task.say()
+    entry = task.fail("mood")
+
+    assert (task.status, entry.audit) == ("failed", ())
+    task.journal = [one.changed({"patches": {}}) for one in task.journal]
+    assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
+
+
 class Grows(BaseModel):
     """Its notes are not written as they were read."""
 
