@@ -55,6 +55,12 @@ from refold.temporal.worker.task.parts import Reports
 LARGEST_REFUSED = 2_000_000
 """The largest input of an update, in bytes, that is refused before it is in history."""
 
+SIGNALS = "message, cancel, release, decide, dependency_resolved"
+"""The signals that anybody may send a task, as the refusal of any other signal lists them."""
+
+NAMES_RELEASE = "refold.names_release"
+"""The patch with which that refusal lists `release`: recorded entries of earlier releases lack it."""
+
 MARK_ENTRIES = 500
 """A run keeps the snapshot after so many entries, and so on, so that no query and no recovery folds a whole run."""
 
@@ -168,7 +174,7 @@ class TaskHandlers(ABC):
 
     @workflow.signal(dynamic=True, description="Any other signal is refused, with an entry in the journal.")
     def _other_signal(self, name: str, inputs: Sequence[RawValue]) -> None:
-        known = "message, cancel, decide, dependency_resolved"
+        known = SIGNALS if workflow.patched(NAMES_RELEASE) else SIGNALS.replace("release, ", "")
         why = f"a task takes no such signal; it takes {known}"
         self._bring(Unreadable(sent_as=f"signal {shortened(name, 100)!r}", why=why))
 
@@ -289,7 +295,9 @@ class TaskHandlers(ABC):
             return Accepted(seq=seen)
         if size_of(inputs) > LARGEST_REFUSED:
             if isinstance(events[0], DecisionMade):  # whose signature was not checked
-                raise InputRejected(f"a decision of more than {LARGEST_REFUSED:,} bytes is refused")
+                raise InputRejected(
+                    f"the decision has {size_of(inputs):,} bytes; at most {LARGEST_REFUSED:,} are taken: shorten it"
+                )
             self._refuse_late(events)
         return Accepted(seq=self._feed(*events).seq)
 
