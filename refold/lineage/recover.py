@@ -6,8 +6,10 @@ finished effect is sent again, and a tool that received an open command before r
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 from refold.core.authoring.skill import Skill
 from refold.core.commands import CallSkill, CallTool, CallWorkflow, Command, Notify
@@ -31,6 +33,7 @@ from refold.core.fold.ending import under_way
 from refold.core.fold.failures import blocked_one, given_outcome, with_outcome
 from refold.core.fold.journal import Entry, receipt_of
 from refold.core.fold.questions import answers
+from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import UNDO, PastEvent, Pending, ReceiptStatus, Redo, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
@@ -42,6 +45,8 @@ IN_TIME = "refold.in_time"
 
 RACES = "refold.races"
 """An answer ends its race at once, although compensated effects are still to be performed again."""
+
+Refolded = Callable[[Snapshot, Sequence[Entry]], Snapshot]
 
 
 def recover(
@@ -88,14 +93,15 @@ def recover(
     else:
         kept, again = kept[:-1], _event_again(kept[-1], entries)
         skipped = set() if again is not None else skipped
-    snapshot = fold(skill, base, kept, skipped=skipped, patched=patched)
+    refolded = partial(fold, skill, skipped=skipped, patched=patched)
+    snapshot = refolded(base, kept)
     if isinstance(again, DependencyResolved):
         snapshot, again = _resolved(snapshot, again)
     if snapshot.ended:
         raise InputRejected(
             f"task {base.task_id!r} ends without the failure, too: {snapshot.reason}; change the skill, then recover"
         )
-    if other := _divergence(snapshot, base, kept, again):
+    if other := _divergence(skill, snapshot, base, kept, again, refolded):
         raise InputRejected(
             f"task {base.task_id!r} cannot be recovered: without the failure its skill does not do what the journal "
             f"records: {other}; fork it at an earlier entry"
@@ -154,16 +160,20 @@ def sent_again(before: Snapshot, after: Snapshot, end: Entry) -> set[str]:
     return {*before.pending, *after.unraised, *([] if end.cause is None else [end.cause])}
 
 
-def _divergence(snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry], again: Event | None) -> str:
+def _divergence(
+    skill: Skill, snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry], again: Event | None, refolded: Refolded
+) -> str:
     """What the failed task did that the folded one did not, or the other way round; empty if nothing.
 
     Its results would be lost, and its ids used for other commands.
 
     Args:
+        skill: The task's skill.
         snapshot: The task, folded again.
         base: The failed task before the first of the entries.
         kept: The entries that were folded.
         again: The event to deliver to the new task first.
+        refolded: Folds entries as `snapshot` was folded.
     """
     asked: dict[str, Command] = {id: one.command for id, one in base.pending.items()}
     asked |= {one.invocation_id: one.command for entry in kept for one in entry.commands}
@@ -174,7 +184,9 @@ def _divergence(snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry], again
     if isinstance(again, RESULT_TYPES) and again.invocation_id not in snapshot.pending:
         return f"it would not ask for {again.id!r} as {again.invocation_id}, whose result came"
     if snapshot.refused > base.refused:
-        return "what it was given does not fit any more"
+        number = bisect(range(len(kept)), False, key=lambda n: refolded(base, kept[: n + 1]).refused > base.refused)
+        before, entry = refolded(base, kept[:number]), kept[number]
+        return f"it refuses entry {entry.seq}: {refusal(skill, before, entry.event, entry.at)}"
     return ""
 
 

@@ -16,6 +16,7 @@ from refold.lineage.fork import fork
 from refold.lineage.recover import recover
 from refold.testing import histories
 from refold.testing.strategies import Happening, first_of
+from tests.core.byhand import ByHand
 from tests.core.lineage.recovering import charge, skill, started
 
 CALLS = ["a", "b", "both", "race", "undoable", "sleep", "ask", "approve", "activity", "swallowed", "bug"]
@@ -85,6 +86,30 @@ def test_code_that_no_longer_asks_for_the_result_that_met_a_bug_is_refused(code:
 
     with pytest.raises(InputRejected, match=r"does not do what the journal records: .*'book' as T/1\.1"):
         task.recovered(author=skill(code))
+
+
+def test_an_answer_that_the_changed_code_refuses_is_named() -> None:
+    """
+    With its entry, and why it is refused.
+    """
+
+    def asking(kind: Any) -> Any:
+        async def begin(ctx: Ctx, content: Content) -> Transition:
+            await ctx.ask("age", "How old?", expect=kind)
+            await ctx.tool("book")
+            await ctx.ask("why", "Why?")
+            raise KeyError("bug")
+
+        return skill(begin)
+
+    task = ByHand(asking(None))
+    task.say()
+    task.say("seven")
+    task.give("book", 1)
+    task.say("because")
+
+    with pytest.raises(InputRejected, match="records: it refuses entry 2: the reply to 'age' must fit int"):
+        task.recovered(author=asking(int))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
