@@ -151,8 +151,12 @@ def _unfit_awaits(machine: StepMachine, snapshot: Snapshot) -> str:
 
 
 def _told(position: Position, error: BaseException) -> str:
-    where = f"step {position.step!r} does not come to where the task waits"
-    return str(error) if isinstance(error, RefoldError) else f"{where}: {describe(error)}"
+    if isinstance(error, RefoldError):
+        return str(error)
+    return (
+        f"step {position.step!r}, run again with today's code, fails before the await where the task waits: "
+        f"{describe(error)}; keep the code before that await, or put the change under `ctx.patched`"
+    )
 
 
 def carried(skill: Skill, snapshot: Snapshot) -> Carried:

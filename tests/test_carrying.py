@@ -580,6 +580,20 @@ def test_a_step_that_waits_is_driven_again_before_the_task_goes_on(style: str, p
         assert resumed(waiting(style, place, other), task.task).why_not, other.__name__
 
 
+def test_a_step_that_fails_before_the_await_says_what_to_do() -> None:
+    """
+    With the step and its error.
+    """
+    task = ByHand(waiting("plain", "question", asks))
+    task.say("tea")
+    task.give("draft", "d")
+
+    assert resumed(waiting("plain", "question", fails), task.task).why_not == (
+        "step 'only', run again with today's code, fails before the await where the task waits: KeyError: 'draft'; "
+        "keep the code before that await, or put the change under `ctx.patched`"
+    )
+
+
 async def catches(ctx: Ctx) -> None:
     with suppress(CommandError):
         await asks(ctx)

@@ -45,7 +45,7 @@ def _by_key(key: str, security: Security) -> Principal:
 
 async def _by_authorization(scheme: str, credentials: str, security: Security) -> Principal:
     if scheme.lower() != "bearer":
-        raise unknown("of `Authorization`, this agent takes `Bearer` alone", security)
+        raise unknown("the scheme of `Authorization` is not `Bearer`", security)
     if security.keys is not None and (caller := security.keys.caller(credentials)) is not None:
         return Principal(caller)
     if security.tokens is None:

@@ -116,14 +116,18 @@ def check_status(request: ListTasksRequest, written: object) -> None:
     """
     none = ("", 0, A2AState.Name(A2AState.TASK_STATE_UNSPECIFIED))
     if written is not None and request.status == A2AState.TASK_STATE_UNSPECIFIED and written not in none:
-        states = ", ".join(A2AState.Name(state) for state in STATUS)
-        raise InvalidParamsError(f"there is no status {written!r}; there are {states}")
+        raise _no_status(repr(written))
+
+
+def _no_status(written: str) -> InvalidParamsError:
+    states = ", ".join(A2AState.Name(state) for state in STATUS)
+    return InvalidParamsError(f"there is no status {written}; there are {states}")
 
 
 def _filter(request: ListTasksRequest, caller: str | None, tenant: str) -> TaskFilter:
     status = STATUS.get(request.status)
     if status is None and request.status != A2AState.TASK_STATE_UNSPECIFIED:
-        raise InvalidParamsError(f"there is no task state {request.status}")
+        raise _no_status(str(request.status))
     return TaskFilter(
         skill=tenant or None,
         owner=caller or "",

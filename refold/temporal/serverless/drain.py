@@ -55,13 +55,16 @@ class Drained(Plugin, Interceptor):
             to finish.
 
     Raises:
-        ValueError: One of them is below its least: 0.1 seconds, one effect.
+        ValueError: `quiet_s` is less than 0.1, or `effects` less than 1.
     """
 
     @takes(ValueError)
     def __init__(self, quiet_s: float = QUIET_S, effects: int | None = None) -> None:
         if not quiet_s >= LEAST_QUIET_S or (effects is not None and effects < 1):
-            raise ValueError(f"a worker is quiet for {LEAST_QUIET_S} s at least, and has one effect at least")
+            raise ValueError(
+                f"Drained(quiet_s={quiet_s!r}, effects={effects!r}): quiet_s is {LEAST_QUIET_S} or more; effects is 1 "
+                "or more, or None for no limit"
+            )
         self.quiet_s = quiet_s
         self.effects = effects
         self.running = self.done = 0

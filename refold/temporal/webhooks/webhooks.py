@@ -140,8 +140,11 @@ class TemporalWebhooks:
     async def check(self, task_id: str, webhook: Webhook) -> None:
         """See `Webhooks.check`."""
         await self._poster.check(webhook)
-        if len(workflow_id(task_id, webhook.id)) > LONGEST_ID:
-            raise InputRejected("the webhook's id is too long: every character but A-Z, a-z and 0-9 counts as several")
+        if (length := len(workflow_id(task_id, webhook.id))) > LONGEST_ID:
+            raise InputRejected(
+                f"the webhook's id is too long: percent-encoded and with the task's id, it takes {length:,} characters "
+                f"of at most {LONGEST_ID:,}; give a shorter one, or one of letters and digits"
+            )
         if await self._too_many(task_id, webhook.id):
             raise InputRejected(f"task {task_id!r} has {MOST_OF_A_TASK} webhooks, and takes no more; delete one first")
 

@@ -162,6 +162,17 @@ async def test_whoever_shows_nothing_or_something_wrong_is_refused(headers: dict
     assert answer.json()["error"]["message"]
 
 
+async def test_another_scheme_is_named_with_those_that_count() -> None:
+    """
+    What came in its place is not repeated: it may be a key without its scheme.
+    """
+    answer = await called(BOTH, {"Authorization": "adas-key-0123456789"})
+
+    assert answer.json()["error"]["message"] == (
+        "the scheme of `Authorization` is not `Bearer`; send `Authorization: Bearer TOKEN` or `X-API-Key: KEY`"
+    )
+
+
 async def test_what_a_token_says_must_be_understood_is_understood() -> None:
     """
     A critical header that nobody here knows voids the token.
