@@ -107,10 +107,10 @@ def _misplaced(skill: StepMachine, position: Position) -> Iterator[str]:
 
 
 class _Receipts(dict[str, Receipt]):
-    """A task's receipts, and a failure for each outcome that its step waits for.
+    """A task's receipts, and a placeholder failure for each command that its step awaits.
 
     Attributes:
-        reached: Whether such an outcome was read: the step has asked for all that it had asked for, and is resumed.
+        reached: Whether the step has read a placeholder: then it has issued every recorded command.
     """
 
     def __init__(self, came: Mapping[str, Receipt], awaited: Collection[str]) -> None:
@@ -125,7 +125,11 @@ class _Receipts(dict[str, Receipt]):
 
 
 def _unfit_awaits(machine: StepMachine, snapshot: Snapshot) -> str:
-    """What differs where the step is driven again, as it will be when the outcome that it awaits is there."""
+    """Run a waiting step again from its start, up to the await where the task waits.
+
+    Returns:
+        How its commands differ from the recorded ones; empty if they are the same.
+    """
     position = Position(snapshot.state)
     if position.resume is not None or position.last is None:
         return ""
@@ -147,7 +151,7 @@ def _unfit_awaits(machine: StepMachine, snapshot: Snapshot) -> str:
         why_not = "" if uncaught is None else _told(position, uncaught)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code is called
         why_not = _told(position, error)
-    return "" if receipts.reached else why_not  # from there on, that code meets a failure that never was
+    return "" if receipts.reached else why_not  # past the await the step reacts to a placeholder
 
 
 def _told(position: Position, error: BaseException) -> str:
@@ -160,7 +164,7 @@ def _told(position: Position, error: BaseException) -> str:
 
 
 def carried(skill: Skill, snapshot: Snapshot) -> Carried:
-    """As `resumed`, and what of the saved state the code would lose; but for the awaits, which a replay compares.
+    """As `resumed`, and also which saved values the code would lose. Leaves the awaits to a replay of the history.
 
     Args:
         skill: The task's skill, in today's code.

@@ -294,8 +294,8 @@ def _details(tail: Tail | Reports | None) -> tuple[TokenTail | Report | None, ..
 def _bare_heartbeat(task_token: bytes) -> Callable[[], None]:
     """A function that sends a heartbeat without details from any thread, even while the event loop is busy.
 
-    Uses a private method of the SDK's core, since no public one works: `activity.heartbeat` needs the event loop for
-    its codec, and a heartbeat by a client (`get_async_activity_handle`) satisfies the server but not the core, which
+    Uses a private method of sdk-core, since no public one works: `activity.heartbeat` needs the event loop for
+    its codec, and a heartbeat by a client (`get_async_activity_handle`) satisfies the server but not sdk-core, which
     times the activity out by its own clock five seconds after the heartbeat timeout. If a later SDK lacks the method, a
     busy loop sends no heartbeats, and a test against the server fails.
     """

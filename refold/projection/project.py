@@ -43,7 +43,7 @@ SOON_S = 2.0
 """The pause before an open task that is listed as before is read again, in seconds; doubles while nothing comes."""
 
 QUIET_S = 600.0
-"""The longest such pause."""
+"""The longest pause before an open task that is listed as before is read again, in seconds."""
 
 LATE_S = 60.0
 """By how much the index may lag behind a change, in seconds, and changes may be out of order there."""
@@ -218,8 +218,9 @@ class Projector:
     async def _unprojected(self, task: Listed, row: TaskRow) -> tuple[TaskRow, AsyncGenerator[Entry]]:
         """A task's row, and the entries after it.
 
-        Where the row is of another history under the same id, as of an earlier task, or from before a reset, the row is
-        deleted and an empty one returned. Its newest entry tells: another history has it not, or of another time.
+        If the row belongs to another history of the same id (an earlier task, or one from before a reset), the row is
+        deleted and an empty one returned. Its newest entry shows it: another history lacks it, or has it with another
+        time.
         """
         if not row.seq:
             return row, self._source.journal(task.task_id)

@@ -49,7 +49,7 @@ from refold.sql.sqlite import write_ahead
 T = TypeVar("T")
 _LOCK = 0x70726F6A  # any number that nobody else locks: "proj"
 _AT_ONCE = 1_000
-"""Of how many tasks the rows are deleted in one transaction, and how many rows are dumped in one."""
+"""The most tasks whose rows are deleted in one transaction, and the most rows that are dumped in one."""
 
 _NAMED = {"application_name": "refold-projection"}
 _METADATA = MetaData()

@@ -139,7 +139,7 @@ class Ctx:
         return tuple(one.own() for one in known)
 
     def patched(self, id: str) -> bool:
-        """Whether this task takes the new path of a change: True for tasks that reach this line first with new code.
+        """Whether this task runs the new code of a change: False if it passed here before the code had this call.
 
         The task stores the first answer and gives it from then on. The id does not begin with `refold.`: a task keeps
         the answers of refold's own patches beside those of the skill.

@@ -1,7 +1,7 @@
-"""What functions take, whether their annotations can be read yet or not.
+"""Signatures and annotations of functions, also while an annotation cannot be evaluated.
 
-From Python 3.14 on, annotations are code that runs when somebody asks for them: one that names a class further down, or
-one that only type checkers import, fails there. Who asks for its type is told so; who asks for its name is not.
+From Python 3.14 on, an annotation is evaluated when it is read, and raises if it names a class that is defined later
+or imported for type checkers only. `signature` and `annotations_of` do not raise.
 """
 
 from __future__ import annotations

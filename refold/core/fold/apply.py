@@ -44,8 +44,8 @@ from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskEvent
 
 ANSWERS = "refold.answers"
-"""Which answers a recovered or forked task takes over: all that entries have of `ctx.patched`, although today's code
-does not ask there any more; and none of refold's own patches, which the new task asks itself."""
+"""The patch with which a recovered or forked task takes over every recorded answer of `ctx.patched`, and asks refold's
+own patches again."""
 
 
 def planned(

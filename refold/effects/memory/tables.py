@@ -57,7 +57,7 @@ FACTS = Table(
 
 
 def _storable(text: str) -> str:
-    """A text as every database takes it: PostgreSQL has no NUL, and neither one half a character."""
+    """A text that every database stores: PostgreSQL takes no NUL, and neither database half a surrogate pair."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 

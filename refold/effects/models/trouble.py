@@ -54,7 +54,7 @@ _NOT = r"(?:not support|n't support|unsupported|only supported|endpoints found t
 # Servers have neither a status nor a code of its own for it, so their words decide.
 _NO_FILES = re.compile(rf"{_KIND}.{{0,60}}{_NOT}|{_NOT}.{{0,60}}{_KIND}", re.IGNORECASE)
 _NOT_OF_FILES = re.compile(r"\b(?:output|tool)s?\b", re.IGNORECASE)
-"""What the provider's client says of what it does not send for other reasons than the files beside it."""
+"""Marks errors of the provider's client that concern outputs or tools, not the message's files."""
 _FILES = (BinaryContent, ImageUrl, AudioUrl, VideoUrl, DocumentUrl)
 
 

@@ -1,9 +1,10 @@
 """Which events each workflow task of a run delivered, for a worker that receives those of several at once.
 
-The SDK's core takes a workflow task that asked for nothing, and whose completion the next one's scheduling follows at
-once, for a heartbeat. Who rebuilds the run is then given the events of both at once, at the time of the second. But
-such a pair is written, too, where a message comes while the workflow task of an update is scheduled (core:
-`find_end_index_of_next_wft_seq`). The worker that took the first one's events took them at their own time, and first.
+When a workflow task completes without commands and the next one is scheduled right after it, sdk-core takes the first
+for a heartbeat: a replay then gets the events of both in one activation, at the time of the second. The same events are
+in history where a message came while the workflow task of an update was scheduled (sdk-core:
+`find_end_index_of_next_wft_seq`). There the worker took the first one's events separately, at their own time. This
+module reads the workflow tasks from history, so that a replay takes them separately, too.
 See docs/decisions/2026-11-23-a-replay-takes-each-workflow-task-by-itself.md.
 """
 
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A workflow task that a worker completed, and that core may take for a heartbeat.
+    """A workflow task that a worker completed, and that sdk-core may take for a heartbeat.
 
     Attributes:
         started: The number of the event that started it.

@@ -4,7 +4,7 @@
 2. A replayed activation is compared with the mark that it left (`comparing`). The history is read meanwhile, within a
    time that is below the SDK's deadline of 2 seconds. Where that is not enough, the replay goes on; but the task acts,
    and answers, only once the history has been read: the next attempt finds it read.
-   The workflow tasks that the history holds tell apart what core gives at once (`refold.temporal.data.turns`).
+   The workflow tasks that the history holds tell apart what sdk-core gives at once (`refold.temporal.data.turns`).
 3. Where a digest differs, the replay goes on for as long as the commands are those of the history, so that queries are
    answered with what was recorded. An update is rejected, and any other activation fails, with the difference.
 """

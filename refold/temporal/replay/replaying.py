@@ -198,7 +198,7 @@ class Replays:
         if skill not in self._classes:
             known = ", ".join(self.skills) or "none"
             return told(problem=f"the code at hand has no skill {skill!r}; it has {known}")
-        # The SDK's core waits for ever for the first workflow task of a delayed task whose time has not come.
+        # sdk-core waits for ever for the first workflow task of a delayed task whose time has not come.
         return None if any(event.event_type == _SCHEDULED for event in history.events) else told()
 
     async def _judged(self, result: WorkflowReplayResult, converter: DataConverter) -> Replayed:
@@ -311,5 +311,5 @@ def _journal_in(left: Any) -> Any:
 
 @cache
 def _runtime() -> Runtime:
-    """The SDK's core, which would write each mismatch to stderr in its own words."""
+    """sdk-core, which would write each mismatch to stderr in its own words."""
     return Runtime(telemetry=TelemetryConfig(logging=None))

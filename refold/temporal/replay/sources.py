@@ -184,7 +184,7 @@ def read_histories(file: Path) -> list[WorkflowHistory]:
     """The histories in a file: one, or all runs of a task that was exported.
 
     Raises:
-        ValueError: It cannot be read, or holds no history; the message goes on from the file's name.
+        ValueError: It cannot be read, or holds no history; the message continues a sentence that begins with its name.
     """
     try:
         raw = file.read_bytes()

@@ -3,7 +3,7 @@
 Temporal's replayer says only whether the kinds and ids of the commands fit. So the runner of the workflows is wrapped
 here: the commands are kept with all their fields, and before the workflow is forgotten it is asked for its journal.
 
-Uses the messages between the SDK and its core, as `refold.temporal.worker.activation.committed` does.
+Uses the messages between the SDK and sdk-core, as `refold.temporal.worker.activation.committed` does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Given:
     Attributes:
         at: The time of the workflow task, which is the workflow's clock.
         length: The length of the history that the workflow task knew.
-        command: The command, as the SDK's core gets it; None for a failure.
+        command: The command, as sdk-core gets it; None for a failure.
         failure: Why the workflow task would fail; empty for a command.
     """
 

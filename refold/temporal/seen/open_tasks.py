@@ -75,8 +75,10 @@ def since_before(moment: datetime, state: str) -> str:
 
 
 def least_pause_s(took_s: float, before_s: float) -> float:
-    """The shortest pause after a look, by how long that and the one before it took: a single look may be slow because
-    the server restarts meanwhile, and says nothing of the next one."""
+    """The shortest pause after a look: `SHARE` times the faster of the last two looks, up to `MOST_PAUSE_S`.
+
+    So a single slow look, such as during a restart of the server, lengthens no pause.
+    """
     return min(MOST_PAUSE_S, SHARE * min(took_s, before_s))
 
 

@@ -59,7 +59,7 @@ class Checks:
         self._connection = connection
         self._skills = {cls.type_name: cls.skill for cls in workflows_of(skills)}
         self._replay = ReplayCheck(skills, tools)
-        self._replaying = asyncio.Lock()  # a replay takes a core
+        self._replaying = asyncio.Lock()  # one replay at a time: each keeps a CPU busy
 
     async def history(self, task: WorkflowExecutionDescription) -> WorkflowHistory:
         """The history of a task's open run.

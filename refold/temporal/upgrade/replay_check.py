@@ -18,7 +18,7 @@ from refold.temporal.worker.logs import quiet
 from refold.temporal.worker.plugin import RefoldPlugin
 
 _MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)+)"')
-"""A message in what the SDK's core says, which names one cause inside the other."""
+"""A message in what sdk-core says, which names one cause inside the other."""
 
 
 class ReplayCheck:
@@ -55,6 +55,6 @@ class ReplayCheck:
 
 
 def silence_core() -> None:
-    """Keep the SDK's core from writing what it thinks of a replay to stdout; called before anything is connected."""
+    """Keep sdk-core from writing what it thinks of a replay to stdout; called before anything is connected."""
     quiet = Runtime(telemetry=TelemetryConfig(logging=None))
     Runtime.set_default(quiet, error_if_already_set=False)

@@ -3,8 +3,8 @@
 The deadline (TMPRL1101) is for one activation of a workflow, and ten thousand queued signals come in one. Here a task
 is given at most `BATCH` of them at once:
 
-1. Between two batches the worker asks core for another activation of the same workflow task: it starts an activity and
-   cancels it in one completion. Neither command reaches the server, and nothing is written to history.
+1. Between two batches the worker asks sdk-core for another activation of the same workflow task: it starts an activity
+   and cancels it in one completion. Neither command reaches the server, and nothing is written to history.
 2. After `PER_TASK` of them the worker completes the workflow task before the server's timeout for it (10 seconds), and
    starts a timer of a millisecond, which brings the next workflow task. This writes five events. A job counts once more
    for every `CROWD` activities that are open.
@@ -127,7 +127,7 @@ class Batches:
             part.jobs = [job for job in part.jobs if not job.HasField("do_update")]
         batch = _batch(act, part, jobs)
         if part.turn is not None and batch.timestamp.ToNanoseconds() < self._at.ToNanoseconds():
-            batch.timestamp.CopyFrom(self._at)  # as core does where a local activity's worker has a clock that is ahead
+            batch.timestamp.CopyFrom(self._at)  # as sdk-core does if the clock of a local activity's worker is ahead
         self._at = batch.timestamp
         completion = self._activate(batch)
         ended = any(command.WhichOneof("variant") in ENDS for command in completion.successful.commands)

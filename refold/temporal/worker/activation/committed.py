@@ -1,33 +1,35 @@
 """A query never shows events that no workflow task has delivered, and never changes the order of events.
 
-A query that waited for a worker comes with the history as it is by then. The SDK's core gives the workflow all of it
-before it asks, also events that no workflow task has delivered. The workflow task that does deliver them may bring
-more, and core then gives the workflow only the rest. A replay gets both at once, and the SDK takes signals and updates
-first: in another order than the task did, so that no worker can go on with the task any more (TMPRL1100).
+A query that had to wait is delivered together with newer history. sdk-core then activates the workflow with all events
+that it has, also those of a workflow task that it has not delivered yet, before it asks the query. When that workflow
+task comes with further events, the workflow gets only these. A replay gets both groups at once, and the SDK puts
+signals and updates first. So the live order and the replayed one differ, and no worker can go on with the task
+(TMPRL1100).
 
-Such a query is refused here (`asked` asks again). Core then forgets the run, and the workflow task finds it as every
-replay will. An activation does not say what it is part of; these are told apart as follows:
+Such a query is refused here with `ASK_AGAIN`, and its sender sends it again (`refold.effects.asking`). sdk-core then
+evicts the run, and the workflow task loads it as every replay does. An activation does not say what it is part of. It
+is found out as follows:
 
 1. A workflow task brings its own time and the size of the history. Events that come with neither are ahead of one.
-2. Events with a time of their own may be ahead, too: of a workflow task that the server has started, and that another
-   worker has, or that waits in core behind the query. What the workflow asked for then would be lost. So where a run
-   took events, and a query comes next, the worker reads the history. Its length is then the number of the event that
-   started the workflow task. The query is answered if the next event says that this worker completed it, and was not
-   there yet when the run was loaded: another load may take the same events ahead of the workflow task. It is answered,
-   too, if history has no event of that number: the server drops a workflow task that brought nothing but refused
-   updates. Workers are told apart by their identity, so no two may be given the same one.
+2. Events with a time of their own may be ahead, too: of a workflow task that the server has started and another worker
+   has, or that waits in sdk-core behind the query. The commands that the workflow then sends would be lost. So where a
+   run took events and a query comes next, the worker reads the history. The activation's history length is the number
+   of the event that started the workflow task. The query is answered if the next event says that this worker completed
+   the task, and was not there yet when the run was loaded: another load may take the same events ahead of the workflow
+   task. It is also answered if history has no event of that number: the server drops a workflow task that brought
+   nothing but refused updates. Workers are told apart by their identity, so no two may be given the same one.
 
-A query that came along with a workflow task is refused, too, where the workflow failed to take what the task brought.
-Core reports only the first failed attempt. It would complete a later attempt with the answer to the query alone:
+A query that came along with a workflow task is refused, too, if the workflow failed to take what the task brought.
+sdk-core reports only the first failed attempt. It would complete a later attempt with the answer to the query alone:
 history would say that the workflow took the event and did nothing, and the code that fits could never be run on it
 again.
 
-Where the SDK has given an activation up, since it took too long, whatever comes next is refused. A workflow that was
-loaded for a query stays in core, and the next query would find it half loaded, or not at all: it would answer with
-commands beside, which core takes for malformed, and then no query and no workflow task of the run would end on this
-worker any more.
+After the SDK has given up an activation that took too long, everything is refused until the run is evicted. A workflow
+that was loaded for a query stays in sdk-core, and the next query would find it half loaded, or not at all. The answer
+would carry commands, which sdk-core takes for malformed; then no query and no workflow task of the run would end on
+this worker any more.
 
-The only module of the worker that uses the messages between the SDK and its core.
+The only module of the worker that uses the messages between the SDK and sdk-core.
 """
 
 from __future__ import annotations
@@ -99,11 +101,11 @@ Where only `_RECORDS` is false, no marks are written, and none are compared."""
 def missing() -> tuple[str, ...]:
     """What this release of the SDK, which refold does not know, leaves tasks without; empty with one that it knows."""
     without = () if _KNOWN else ("batches of events", "one event for many effects", "protection from early queries")
-    return without if _RECORDS else (*without, "marks in histories, by which changed code is told")
+    return without if _RECORDS else (*without, "journal digests in history, which tell changed code")
 
 
 DIRECT = "legacy_query"
-"""Core's id of a query that came by itself; a query with another id came with a workflow task."""
+"""sdk-core's id of a query that came by itself; a query with another id came with a workflow task."""
 
 
 _NOBODY = StorageDriverStoreContext(target=None)
@@ -114,7 +116,7 @@ class Committed:
 
     Args:
         inner: The SDK's.
-        det: Of the workflow; one of the program's own is given its events all at once, as it expects.
+        det: The workflow's. A workflow that is no task gets all its events at once.
         reader: Reads what was recorded of a task that is rebuilt; None compares nothing.
     """
 
@@ -132,7 +134,7 @@ class Committed:
         self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
         self._unsure = False  # whether what came last may be ahead of its workflow task
         self._failed = ""  # why it failed to take what came
-        self._given_up = False  # by the SDK: core does not know what it asked for
+        self._given_up = False  # by the SDK: sdk-core does not know what it asked for
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """See the SDK."""

@@ -1,27 +1,27 @@
 """Delivers the outcomes of local effects to a task one by one, though a single local activity returns them all.
 
 A local activity of the SDK's leaves a marker in history, some 390 bytes of which are the SDK's own, and its outcome
-comes by way of the SDK's core. Here the effects that a task asks for within a stretch are performed by one:
+comes by way of sdk-core. Here the effects that a task asks for within a stretch are performed by one:
 
-1. Where the task asks for local activities, core is asked for one in their place (`refold.effects.short.stretch`).
+1. Where the task asks for local activities, sdk-core is asked for one in their place (`refold.effects.short.stretch`).
 2. That activity performs the effects, in this process, and gives their outcomes to the task at once, in the order in
-   which the effects were asked for: activations that core does not know of. If the task asks for local activities then,
-   they are performed next. All its other commands are kept.
+   which the effects were asked for: activations that sdk-core does not know of. If the task asks for local activities
+   then, they are performed next. All its other commands are kept.
 3. The activity ends once the task waits for no more of them. Its result is the record of the outcomes, and its
    completion is answered with the commands that were kept.
 4. The task's stretch ends after that. When a stretch begins, the task asks for the local activity `refold.stretch_end`.
-   Core is never asked for it: it is resolved here, after the activity of rule 3 has ended. What core brings before that
-   or along with it (a message, a request to cancel) is given to the task first, and the task holds it until its stretch
-   has ended. So it does not matter after which outcome it came.
+   sdk-core is never asked for it: it is resolved here, after the activity of rule 3 has ended. What sdk-core brings
+   before that or along with it (a message, a request to cancel) is given to the task first, and the task holds it until
+   its stretch has ended. So it does not matter after which outcome it came.
 5. A replay gives the recorded outcomes to the task in the same order, at the same times, and keeps the same commands. A
    worker that dies meanwhile leaves nothing in history; the next one finds the results in the ledger.
 
-The activations of rule 2 are copies of the activation in which core was asked for the activity. Their time is that of
-the newest outcome so far.
+The activations of rule 2 are copies of the activation in which sdk-core was asked for the activity. Their time is that
+of the newest outcome so far.
 
-If a local activity ends just as core completes the workflow task, core writes its marker with that workflow task, and
-brings its end with the next one, along with whatever else has come. A replay is given the end first. So here the
-workflow task fails, and its next attempt is given everything as any replay is (`LATE`).
+If a local activity ends just as sdk-core completes the workflow task, sdk-core writes its marker with that workflow
+task, and brings its end with the next one, along with whatever else has come. A replay is given the end first. So here
+the workflow task fails, and its next attempt is given everything as any replay is (`LATE`).
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Joined:
     # --- the activity
 
     def _ask(self, completion: WorkflowActivationCompletion, act: WorkflowActivation) -> None:
-        """Ask core for the activity that performs what the task asks for."""
+        """Ask sdk-core for the activity that performs what the task asks for."""
         self._count += 1
         bare, kept = _bare(act), self._succeeded()
         new = list(self._asked.values())

@@ -23,7 +23,7 @@ PATCH = "refold.absent."
 
 
 class InputAbsent(StorageError):
-    """An input that cannot be got here, and that the workflow task waits for.
+    """This worker cannot read an input now: its value or its key is missing. Fails the workflow task, which is retried.
 
     Its message stays readable where others are encrypted: whoever looks may lack the key, too.
     """

@@ -1,4 +1,4 @@
-"""What came of a command or an alarm: the event that a finished future is."""
+"""Turns the finished future of a command or an alarm into the event that the fold takes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ CANCELED = Failure(kind=FailureKind.PERMANENT, type="canceled", message="it was 
 
 
 class AnotherLedger(Exception):
-    """The worker does not see what was performed for the task. Fails the workflow task: another worker may go on."""
+    """This worker has another ledger than the one that recorded the task's effects.
+
+    Fails the workflow task, so that another worker may take it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,9 +78,9 @@ class Room:
 
 
 def _sizes(command: Effect) -> tuple[int, int]:
-    """A command's size as earlier releases took it, and the most bytes that it takes in a workflow task.
+    """A command's size as earlier releases counted it, and the most bytes that it adds to a workflow task.
 
-    Each larger argument is stored, and referred to.
+    An argument of more than `THRESHOLD_BYTES` is stored, and counts as that many.
     """
     if isinstance(command, CallChat | CallSkill):  # what they send is not in the command
         return THRESHOLD_BYTES + EACH_BYTES, THRESHOLD_BYTES + EACH_BYTES
