@@ -131,7 +131,7 @@ class Committed:
             if _RECORDS:
                 self._recorder = _recorder(activate, joined, det, reader, fails, payload)
         self._length = 0
-        self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
+        self._last_task = (0, 0)  # its time, and the size of the history by then
         self._unsure = False  # whether what came last may be ahead of its workflow task
         self._failed = ""  # why it failed to take what came
         self._given_up = False  # by the SDK: sdk-core does not know what it asked for
@@ -158,8 +158,8 @@ class Committed:
         return completion
 
     def _is_ahead(self, act: WorkflowActivation, queries: list[str]) -> bool:
-        mark, more = (act.timestamp.ToNanoseconds(), act.history_size_bytes), act.history_length > self._length
-        new, self._mark, self._length = mark != self._mark, mark, act.history_length
+        task, more = (act.timestamp.ToNanoseconds(), act.history_size_bytes), act.history_length > self._length
+        new, self._last_task, self._length = task != self._last_task, task, act.history_length
         if queries:
             unsure = self._unsure and queries == [DIRECT]
             self._unsure = unsure and not (self._recorder and self._recorder.completed(act.history_length))

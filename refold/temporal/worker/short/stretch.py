@@ -59,9 +59,9 @@ LEDGER_PATIENCE = timedelta(seconds=8)
 
 class _State(Enum):
     NONE = auto()
-    ASKED = auto()  # the timer is out
+    ASKED = auto()  # its timer is running
     OPEN = auto()
-    CLOSED = auto()  # effects are out, and no more are begun
+    CLOSED = auto()  # begins no more effects, and waits for those that it began
 
 
 class Stretches:
@@ -70,7 +70,7 @@ class Stretches:
     Attributes:
         ledger: The id of the ledger that records the effects; empty before the first stretch.
         over: The ids of effects that went over to regular activities.
-        waiting: How many updates wait in `until_over`, or have not gone on since.
+        waiting: How many updates are inside `until_over`, those included that were released and have not gone on yet.
 
     Args:
         takes: Whether an effect takes the short way.
@@ -124,17 +124,20 @@ class Stretches:
             self._state = _State.ASKED
             self._commit = asyncio.ensure_future(self._committed())
 
-    def outside(self, take: Callable[[], object]) -> None:
-        """Call `take`, which takes an event from outside: now, or after the stretch if there is one."""
+    def after_stretch(self, take: Callable[[], object]) -> None:
+        """Call `take`, which takes an event from outside: now, or after the current stretch.
+
+        Waits for a stretch that is only asked for, too: the event's place in the order must be in history first.
+        """
         if self.is_idle:
             take()
         else:
             self._held.append(take)
 
-    def outside_too(self, take: Callable[[], object]) -> None:
-        """As `outside`, for what brings no event, so that it need not wait where a stretch is only asked for.
+    def after_open_stretch(self, take: Callable[[], object]) -> None:
+        """As `after_stretch`, but waits only for a stretch that has begun: `take` brings no event.
 
-        Earlier releases took such things at once. A run of theirs, which has no marker, still does.
+        In a run of an earlier release, which has no marker, it does not wait.
         """
         if self._performs and workflow.patched(HELD_PATCH):
             self._held.append(take)

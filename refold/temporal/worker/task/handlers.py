@@ -61,7 +61,7 @@ SIGNALS = "message, cancel, release, decide, dependency_resolved"
 NAMES_RELEASE = "refold.names_release"
 """The patch with which that refusal lists `release`: recorded entries of earlier releases lack it."""
 
-MARK_ENTRIES = 500
+CHECKPOINT_ENTRIES = 500
 """A run keeps the snapshot after so many entries, and so on, so that no query and no recovery folds a whole run."""
 
 
@@ -73,7 +73,7 @@ class TaskHandlers(ABC):
     _base: Snapshot
     _now: Snapshot
     _entries: list[Entry]
-    _marks: list[Snapshot]
+    _checkpoints: list[Snapshot]
     _reports: Reports
     _absences: Absences
     _cancellation: CancelRequested
@@ -85,12 +85,12 @@ class TaskHandlers(ABC):
     _recorded: Callable[[Sequence[Entry]], Sequence[Entry]] | None = None
 
     @abstractmethod
-    def _feed(self, *events: Event) -> Entry:
+    def _take_events(self, *events: Event) -> Entry:
         """Pass events to the fold, with nothing in between, then start and cancel effects; returns the last entry."""
 
     @abstractmethod
-    def _bring(self, event: Event) -> None:
-        """Pass an event to the fold as soon as the task takes outside events, which may be now."""
+    def _deliver(self, event: Event) -> None:
+        """Call `_take_events` as soon as the task takes outside events, which may be now."""
 
     @abstractmethod
     async def _until_stretch_over(self) -> bool:
@@ -114,10 +114,10 @@ class TaskHandlers(ABC):
 
     @abstractmethod
     def _seal_waits(self) -> tuple[str, ...]:
-        """What a new run could not receive, and must end before."""
+        """What must end before the task goes on in a new run, in words."""
 
     @abstractmethod
-    def _why_stays(self) -> str:
+    def _why_not_continued(self) -> str:
         """Why the task cannot go on in a new run; empty if it can."""
 
     # --- signals: taken, or refused with a log line and a journal entry; the sender gets no answer
@@ -128,12 +128,12 @@ class TaskHandlers(ABC):
 
     @workflow.signal(name="cancel", description="Stop the task; a string is the reason, a second one says who asks.")
     def _cancel_signal(self, *inputs: Any) -> None:
-        self._bring(_cancel(self._absences.judged(inputs, from_outside=True)))
+        self._deliver(_cancel(self._absences.judged(inputs, from_outside=True)))
 
     @workflow.signal(name="release", description="Begin a task that was started with a hold or a delay.")
     def _release_signal(self, *inputs: Any) -> None:
         if self._first is None:
-            self._bring(Unreadable(sent_as="signal 'release'", why=HAS_BEGUN))
+            self._deliver(Unreadable(sent_as="signal 'release'", why=HAS_BEGUN))
         else:
             self._start_now()
 
@@ -154,11 +154,13 @@ class TaskHandlers(ABC):
         try:
             ended = value_from(PartEnded, self._absences.judged(inputs, from_outside=not self._has_parts()))
         except InputRejected as error:
-            self._bring(Unreadable(sent_as="signal 'part_ended'", why=str(error)))
+            self._deliver(Unreadable(sent_as="signal 'part_ended'", why=str(error)))
         else:
             self._part_ended(ended)
 
-    @workflow.signal(name="report_end", description="Send the outcome as a signal; sent by the whole task.")
+    @workflow.signal(
+        name="report_end", description="From now on, send the outcome as a signal; sent by the whole task."
+    )
     def _report_end_signal(self, *inputs: Any) -> None:
         self._reports.reports_end = True
         self._reports.ends_last = bool(inputs)  # earlier releases sent none
@@ -176,7 +178,7 @@ class TaskHandlers(ABC):
     def _other_signal(self, name: str, inputs: Sequence[RawValue]) -> None:
         known = SIGNALS if workflow.patched(NAMES_RELEASE) else SIGNALS.replace("release, ", "")
         why = f"a task takes no such signal; it takes {known}"
-        self._bring(Unreadable(sent_as=f"signal {shortened(name, 100)!r}", why=why))
+        self._deliver(Unreadable(sent_as=f"signal {shortened(name, 100)!r}", why=why))
 
     def _take_signal(
         self, name: str, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any], *, of_part: bool = False
@@ -186,7 +188,7 @@ class TaskHandlers(ABC):
             event = read(inputs)
         except InputRejected as error:
             event = Unreadable(sent_as=f"signal {name!r}", why=str(error))
-        self._bring(event)
+        self._deliver(event)
 
     def _has_parts(self) -> bool:
         """Whether a part is open, so that what a part sends may have come from one."""
@@ -252,7 +254,7 @@ class TaskHandlers(ABC):
         if self._sealing:
             waits = ", ".join(self._seal_waits()) or "its next workflow task"
             raise InputRejected(f"{task} is being sealed already; the seal waits for: {waits}")
-        if why := self._why_stays():
+        if why := self._why_not_continued():
             raise InputRejected(f"{task} cannot go on in a new run: {why}")
 
     def _signed_decisions(self, inputs: Sequence[Any]) -> Sequence[Event]:
@@ -299,7 +301,7 @@ class TaskHandlers(ABC):
                     f"the decision has {size_of(inputs):,} bytes; at most {LARGEST_REFUSED:,} are taken: shorten it"
                 )
             self._refuse_late(events)
-        return Accepted(seq=self._feed(*events).seq)
+        return Accepted(seq=self._take_events(*events).seq)
 
     def _refuse_late(self, events: Sequence[Event]) -> None:
         if (found := self._refusal(events)) is not None:
@@ -431,7 +433,7 @@ class TaskHandlers(ABC):
             raise InputRejected(
                 f"{NOT_HELD} {self._base.seq + 1} to {self._now.seq} of task {self._now.task_id!r}, not {seq}"
             )
-        near = next((mark for mark in reversed(self._marks) if mark.seq <= seq), self._base)
+        near = next((one for one in reversed(self._checkpoints) if one.seq <= seq), self._base)
         entries = self._entries[near.seq - self._base.seq : seq - self._base.seq]
         if self._recorded is None:
             return fold(self.skill, near, entries)

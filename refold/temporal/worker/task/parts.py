@@ -103,21 +103,21 @@ class ReportingParts:
 
     Args:
         left: The parts that an earlier run asked.
-        reconcile: Called once a part knows.
+        reconcile: Called once a part has the request.
         held: See `Reports`.
     """
 
     def __init__(self, left: Iterable[str], reconcile: Callable[[], None], held: Held) -> None:
-        self._know = dict.fromkeys(left, True)
+        self._has_request = dict.fromkeys(left, True)  # False while the request is under way
         self._started: set[str] = set()  # in this run
         self._reconcile, self._held = reconcile, held
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._know)
+        return iter(self._has_request)
 
-    def knows(self, id: str) -> bool:
-        """Whether a part knows that it reports its outcome."""
-        return self._know.get(id, False)
+    def has_request(self, id: str) -> bool:
+        """Whether a part was sent the signal `report_end`, so that it sends its outcome as a signal."""
+        return self._has_request.get(id, False)
 
     def started(self, id: str) -> None:
         """Note that the server has started a part."""
@@ -126,10 +126,10 @@ class ReportingParts:
     def ask(self, ids: Iterable[str]) -> None:
         """Ask parts, unless they were asked."""
         for id in ids:
-            if id not in self._know:
-                self._know[id] = False
+            if id not in self._has_request:
+                self._has_request[id] = False
                 asking = asyncio.ensure_future(self._ask(id))
-                asking.add_done_callback(partial(self._asked, id))
+                asking.add_done_callback(partial(self._request_ended, id))
 
     async def _ask(self, id: str) -> None:
         early = id not in self._started
@@ -141,17 +141,17 @@ class ReportingParts:
             await workflow.wait_condition(lambda: id in self._started)  # the signal overtook the start
             await signal(id, "report_end", True)
 
-    def _asked(self, id: str, asking: asyncio.Future[None]) -> None:
+    def _request_ended(self, id: str, asking: asyncio.Future[None]) -> None:
         if not asking.cancelled():
-            knows = asking.exception() is None
-            self._held(lambda: self._note(id, knows=knows))
+            delivered = asking.exception() is None
+            self._held(lambda: self._record(id, delivered=delivered))
 
-    def _note(self, id: str, *, knows: bool) -> None:
-        if knows:
-            self._know[id] = True
+    def _record(self, id: str, *, delivered: bool) -> None:
+        if delivered:
+            self._has_request[id] = True
             self._reconcile()
         else:
-            del self._know[id]  # it has ended: its outcome is on its way
+            del self._has_request[id]  # the part has ended: its outcome is on its way
 
 
 def _is_needed() -> bool:

@@ -1,7 +1,8 @@
 """A task as a Temporal workflow: one class per skill, one loop for all.
 
-No queue: a handler or a finished effect feeds its event to the fold at once, then the workflow starts what is wanted
-and was not, and cancels what is wanted no more. The order of events is whatever the SDK delivers, the same on replay.
+No queue: a handler or a finished effect gives its event to the fold at once, then the workflow starts the effects and
+timers that `wanted` added, and cancels those that it dropped. The order of events is that in which the SDK delivers
+them, the same on replay.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from refold.temporal.worker.short.ways import Ways, may
 from refold.temporal.worker.task.absences import Absences, InputAbsent
 from refold.temporal.worker.task.beginning import beginning, unstarted
 from refold.temporal.worker.task.display import Display
-from refold.temporal.worker.task.handlers import MARK_ENTRIES, TaskHandlers
+from refold.temporal.worker.task.handlers import CHECKPOINT_ENTRIES, TaskHandlers
 from refold.temporal.worker.task.outcomes import CANCELED, failure_of, local_outcome, outcome
 from refold.temporal.worker.task.parts import ReportingParts, Reports
 from refold.temporal.worker.task.perform import How, LeftOpen, begin
@@ -53,14 +54,29 @@ from refold.temporal.worker.task.room import Room
 
 
 class SkillWorkflow(TaskHandlers):
-    """The loop of every task; `workflow_for` makes one subclass per skill."""
+    """The loop of every task; `workflow_for` makes one subclass per skill.
+
+    Attributes:
+        _left_to_others: Why another worker has to go on with the task; raised by `_run`.
+        _error: Raised in a callback or in `__init__`, and raised again by `_run`.
+        _parts: How far parts of a recovered task came, by the ids that they have in this one.
+        _live: The step or state that the fold keeps decoded between two events.
+        _wants: What `wanted` keeps between two calls.
+        _running: Effects and timers that are wanted and have begun, by the keys of `wanted`.
+        _ending: Effects that are not wanted any more, were canceled, and have not ended yet, by invocation id.
+        _delay: The timer of a delayed start; None if there is none.
+        _wake: Done once `_run` has something to do: the task or its run should end, or there is an error.
+        _keep_this_run: The task stays in this run to its end, since a new one would begin with too large a value.
+        _constructed: `__init__` is over.
+        _may_start_effects: `_run` was called, or an event has come before it.
+    """
 
     type_name: ClassVar[str]
     recovery: ClassVar[Profile | None] = None
 
     def __init__(self, *inputs: Any) -> None:
         self._first: Event | None = None
-        self._for_others: AnotherRelease | InputAbsent | None = None
+        self._left_to_others: AnotherRelease | InputAbsent | None = None
         start = TaskStart()
         info = workflow.info()
         self._absences = Absences()
@@ -73,9 +89,9 @@ class SkillWorkflow(TaskHandlers):
         except InputRejected as error:
             self._first = Unreadable(sent_as="start", why=str(error))
         except (AnotherRelease, InputAbsent) as error:
-            self._for_others = error
+            self._left_to_others = error
         self._start = start
-        self._error: Exception | None = None  # raised in a callback or in `__init__`, and raised again in `_run`
+        self._error: Exception | None = None
         try:
             self._base, first, self._difference = beginning(self.skill, start)
             self._first = self._first if first is None else first
@@ -84,40 +100,40 @@ class SkillWorkflow(TaskHandlers):
             # second time, and so fail the workflow task.
             self._base, self._first, self._error = unstarted(self.skill, start), None, error
         if self._difference is not None:
-            self._for_others = AnotherRelease(str(self._difference))
+            self._left_to_others = AnotherRelease(str(self._difference))
         self._now = self._base
         self._parts = {own_id(self._base.task_id, id): part for id, part in start.parts.items()}
         self._entries: list[Entry] = []
         self.digests = [bytes.fromhex(start.chain)]
-        self._marks: list[Snapshot] = []
+        self._checkpoints: list[Snapshot] = []
         self._live = Live()
         self._wants: Known = {}
-        self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
-        self._open: dict[str, tuple[Want, asyncio.Future[Any]]] = {}  # not wanted any more, and has not ended
+        self._running: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
+        self._ending: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
         self._short = Stretches(Ways(self.skill).takes, self._reconcile, self._settled_local, self._stop_with)
-        self._reporting = ReportingParts(start.left, self._reconcile, self._short.outside_too)
-        self._reports = Reports(start, self._base, self._reconcile, self._short.outside_too)
+        self._reporting = ReportingParts(start.left, self._reconcile, self._short.after_open_stretch)
+        self._reports = Reports(start, self._base, self._reconcile, self._short.after_open_stretch)
         self._cancellation = start.cancellation or CancelRequested()
         self._display = Display(self._base, later=start.later)
-        self._room = Room(lambda: self._short.outside(self._reconcile))
-        self._acting = False
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room = Room(lambda: self._short.after_stretch(self._reconcile))
+        self._may_start_effects = False
+        self._wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._delay: asyncio.Future[None] | None = None
-        self._stays = False
-        self._made = False
-        if not isinstance(self._for_others, InputAbsent):  # what it takes then is not what was recorded
+        self._keep_this_run = False
+        self._constructed = False
+        if not isinstance(self._left_to_others, InputAbsent):  # what it takes then is not what was recorded
             announce(self)
-        if self._first is not None and self._for_others is None and not self._begins_later():
+        if self._first is not None and self._left_to_others is None and not self._begins_later():
             self._start_now()
-        self._made = True
+        self._constructed = True
 
     # --- the loop
 
     async def _run(self) -> TaskResult:
-        if self._for_others is not None:
-            raise self._for_others  # fails the workflow task, which the server then gives to another worker
+        if self._left_to_others is not None:
+            raise self._left_to_others  # fails the workflow task, which the server then gives to another worker
         await self._raise_error()
-        self._acting = True
+        self._may_start_effects = True
         if (at := self._begins_at()) is not None and self._first is not None:
             self._delay = asyncio.ensure_future(workflow.sleep(at - workflow.now(), summary="the task's start"))
             self._delay.add_done_callback(self._delay_over)
@@ -126,12 +142,12 @@ class SkillWorkflow(TaskHandlers):
             self._reconcile()
             try:
                 if self._error is None:
-                    await self._over
-                if self._has_untaken():
-                    await workflow.wait_condition(lambda: not self._has_untaken())
+                    await self._wake
+                if self._has_undelivered():
+                    await workflow.wait_condition(lambda: not self._has_undelivered())
                 if self._error is not None:
                     break
-                if not self._over.done():
+                if not self._wake.done():
                     continue
                 if finished(self._now):
                     await self._report_end()
@@ -141,20 +157,21 @@ class SkillWorkflow(TaskHandlers):
                 if canceled or (reason := workflow.cancellation_reason()) is None:
                     raise  # not a second request: the SDK removes the task from its cache, and nothing may wait
                 canceled = True
-                self._over = asyncio.get_running_loop().create_future()
+                self._wake = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
                     told = self._cancellation
                     why = told.reason or shortened(_without_sdk_words(reason), REFUSAL_CHARS)
-                    self._bring(CancelRequested(reason=why, by=told.by))
+                    self._deliver(CancelRequested(reason=why, by=told.by))
         await self._raise_error()
         return await self._end()
 
-    def _has_untaken(self) -> bool:
-        """Whether something that was sent to this run has not been taken yet: it would be lost if the run ended now."""
+    def _has_undelivered(self) -> bool:
+        """Whether something that was sent to this run was not taken yet; if the run ended now, it would be lost."""
         return more_comes() or (self._error is None and self._short.waiting > 0)
 
     async def _raise_error(self) -> None:
-        """Raise the error, if there is one. It fails the workflow, which a part reports, or the workflow task alone."""
+        """Raise `_error` if it is set. One of `FAILURES` fails the workflow, which a part reports to its task; any other
+        error fails the workflow task alone."""
         if self._error is None:
             return
         if isinstance(self._error, (ApplicationError, *FAILURES)):
@@ -184,7 +201,7 @@ class SkillWorkflow(TaskHandlers):
         assert first is not None
         if self._delay is not None:
             self._delay.cancel()
-        entry = self._feed(first)
+        entry = self._take_events(first)
         if entry.refused:  # by newer code than the code that held it
             self._fail_start(entry.refused)
         return entry
@@ -195,10 +212,10 @@ class SkillWorkflow(TaskHandlers):
 
     def _fail_start(self, why: str) -> None:
         self._error = ApplicationError(why, type=InputRejected.__name__, non_retryable=True)
-        if not self._over.done():
-            self._over.set_result(None)
+        if not self._wake.done():
+            self._wake.set_result(None)
 
-    def _take(self, event: Event, at: datetime | None = None) -> Entry:
+    def _take_one(self, event: Event, at: datetime | None = None) -> Entry:
         unasked: set[str] = set()
 
         def patched(id: str) -> bool:
@@ -213,87 +230,89 @@ class SkillWorkflow(TaskHandlers):
         self._entries.append(entry)
         self._reports.refused(refused_answers(entry, self._now))
         self.digests.append(chained(self.digests[-1], entry))
-        if len(self._entries) % MARK_ENTRIES == 0:
-            self._marks.append(self._now)
+        if len(self._entries) % CHECKPOINT_ENTRIES == 0:
+            self._checkpoints.append(self._now)
         bug, self._live.bug = self._live.bug, ""
         self._display.update(self._now, entry, bug)
         tell_entry(self._now, entry)
         return entry
 
-    def _bring(self, event: Event) -> None:
-        self._short.outside(lambda: self._feed(event))
+    def _deliver(self, event: Event) -> None:
+        self._short.after_stretch(lambda: self._take_events(event))
 
     async def _until_stretch_over(self) -> bool:
         return await self._short.until_over()
 
-    def _feed(self, *events: Event, at: datetime | None = None) -> Entry:
-        if self._for_others is not None:
-            raise self._for_others  # a handler may be called before `_run`, and the task is shown as it was recorded
+    def _take_events(self, *events: Event, at: datetime | None = None) -> Entry:
+        if self._left_to_others is not None:
+            raise self._left_to_others  # the handler was called before `_run`; the task is shown as it was recorded
         if isinstance(events[0], CancelRequested):
             self._first = None
         elif self._first is not None:
             events = (Unreadable(sent_as=events[0].kind, why=self._not_begun()),)
         self._begin_after_snapshot()
-        *_, entry = [self._take(event, at) for event in events]
-        if self._acting:
+        *_, entry = [self._take_one(event, at) for event in events]
+        if self._may_start_effects:
             self._reconcile()
         return entry
 
     def _begin_after_snapshot(self) -> None:
         """Start what the task wants as its run goes on from a snapshot, before the run's first event is taken.
 
-        A handler may be called before `_run`: where a workflow task asked for nothing, a worker that loads the run is
-        given the next one's events along with it, and a later replay gives them one after the other.
+        Temporal may call a handler before `_run`: a worker that loads the run may get the events of two workflow tasks
+        at once. A replay gets them one by one, and calls `_run` first. Started here, both send the same commands.
         """
-        if self._made and not (self._acting or self._entries or self._for_others or self._error):
-            self._acting = True
+        if self._constructed and not (self._may_start_effects or self._entries or self._left_to_others or self._error):
+            self._may_start_effects = True
             self._reconcile()
 
     def _reconcile(self) -> None:
         """Start what is wanted and is not under way, and stop what is under way and not wanted any more."""
         want = wanted(self._now, self._wants)
-        gone = self._going.keys() - want.keys()
-        unwanted = [key for key in self._going if key in gone] if gone else []
+        gone = self._running.keys() - want.keys()
+        unwanted = [key for key in self._running if key in gone] if gone else []
         self._short.dropped(unwanted)
         for key in unwanted:
-            self._stop(*self._going.pop(key))
+            self._stop(*self._running.pop(key))
         draining = self._draining()
-        self._room.count_open(len(self._open) + len([one for one, _ in self._going.values() if type(one) is Perform]))
+        self._room.count_open(
+            len(self._ending) + len([one for one, _ in self._running.values() if type(one) is Perform])
+        )
         for key, one in want.items():
-            if key in self._going:
+            if key in self._running:
                 continue
-            if type(one) is not Perform or (self._room.is_free and not self._is_open(one)):
-                self._begin_in_time(key, one, draining)
+            if type(one) is not Perform or (self._room.is_free and not self._is_ending(one)):
+                self._begin_if_admitted(key, one, draining)
         self._reports.report_waits(self._now)
         if draining:
-            self._reporting.ask([one.invocation_id for one, _ in self._going.values() if _is_part(one)])
+            self._reporting.ask([one.invocation_id for one, _ in self._running.values() if _is_part(one)])
         if finished(self._now):
-            over = self._short.is_idle and not any(_is_part(one) for one, _ in self._open.values())
+            over = self._short.is_idle and not any(_is_part(one) for one, _ in self._ending.values())
         else:
-            over = draining and self._short.is_idle and next(self._held_by(want.values()), None) is None
-        if over and not self._over.done():
-            self._over.set_result(None)
-        elif not over and self._over.done():
+            over = draining and self._short.is_idle and next(self._blockers_of_new_run(want.values()), None) is None
+        if over and not self._wake.done():
+            self._wake.set_result(None)
+        elif not over and self._wake.done():
             # Something else came before `_run` went on. What it began, such as a report, may not be left behind.
-            self._over = asyncio.get_running_loop().create_future()
+            self._wake = asyncio.get_running_loop().create_future()
 
     def _stop(self, want: Want, future: asyncio.Future[Any]) -> None:
         future.cancel()
         if isinstance(want, Perform):
-            self._open[want.invocation_id] = (want, future)
+            self._ending[want.invocation_id] = (want, future)
 
     def _stopped(self, done: asyncio.Future[Any]) -> None:
-        still = {id: one for id, one in self._open.items() if one[1] is not done}
-        if len(still) < len(self._open):
-            self._open = still
+        still = {id: one for id, one in self._ending.items() if one[1] is not done}
+        if len(still) < len(self._ending):
+            self._ending = still
             self._reconcile()
 
-    def _is_open(self, want: Perform) -> bool:
-        """Whether an attempt that is not wanted any more has not ended yet. The next one would have the same id."""
-        return want.invocation_id in self._open
+    def _is_ending(self, want: Perform) -> bool:
+        """Whether an attempt with this id was canceled and has not ended; no other can begin before it ends."""
+        return want.invocation_id in self._ending
 
-    def _begin_in_time(self, key: str, want: Want, draining: bool) -> None:
-        """Begin what is wanted, unless it has to wait: for a stretch, or for the next run."""
+    def _begin_if_admitted(self, key: str, want: Want, draining: bool) -> None:
+        """Begin what is wanted, unless it has to wait: for a stretch, for room, or for the next run."""
         short = self._short
         if isinstance(want, Perform) and may(want, self._now) and short.takes(want):
             if short.is_open:
@@ -320,28 +339,28 @@ class SkillWorkflow(TaskHandlers):
                 started=self._reporting.started,
             )
             future = begin(want, self._now, how)
-        self._going[key] = (want, future)
+        self._running[key] = (want, future)
         if local:
             short.begun(key, future)
         else:
-            future.add_done_callback(lambda done: short.outside(lambda: self._settled(key, done)))
+            future.add_done_callback(lambda done: short.after_stretch(lambda: self._settled(key, done)))
 
     def _settled_local(self, key: str, done: asyncio.Future[Any]) -> None:
-        want, future = self._going.get(key, (None, None))
+        want, future = self._running.get(key, (None, None))
         if want is None or future is not done:
             self._settled(key, done)
             return
         try:
             assert isinstance(want, Perform)
             found = local_outcome(want, done)
-            del self._going[key]
+            del self._running[key]
             if not found.recorded:
                 self._short.close()
             if found.event is None or found.at is None:
                 self._go_over(key, want)
                 return
             self._short.took(found.at, found.size)
-            self._feed(found.event, at=found.at)
+            self._take_events(found.event, at=found.at)
         except Exception as error:  # noqa: BLE001 - as in `_settled`
             self._stop_with(error)
 
@@ -353,38 +372,38 @@ class SkillWorkflow(TaskHandlers):
         """
         self._short.over.add(want.invocation_id)
         self._reconcile()
-        if key not in self._going and workflow.patched(OVER_PATCH):
+        if key not in self._running and workflow.patched(OVER_PATCH):
             self._begin(key, want)
 
     def _settled(self, key: str, done: asyncio.Future[Any]) -> None:
         try:
-            want, future = self._going.get(key, (None, None))
+            want, future = self._running.get(key, (None, None))
             if want is None or future is not done:
                 if not done.cancelled():
                     done.exception()  # looked at, so that asyncio does not complain of an error nobody wants
                 self._stopped(done)
                 return
             if not isinstance(want, SendAnswer):  # a command already sent is not sent again until `wanted` drops it
-                del self._going[key]
+                del self._running[key]
             event = outcome(want, done)
             if event is not None:
-                self._feed(event)
+                self._take_events(event)
         except Exception as error:  # noqa: BLE001 - raised again in `_run`
-            # An exception raised in a callback would be lost, and the task would wait for ever. `_over` does not carry
+            # An exception raised in a callback would be lost, and the task would wait for ever. `_wake` does not carry
             # it: a request to cancel, in the same activation, has canceled that future.
             self._stop_with(error)
 
     def _stop_with(self, error: Exception) -> None:
         self._error = self._error or error
-        if not self._over.done():
-            self._over.set_result(None)
+        if not self._wake.done():
+            self._wake.set_result(None)
 
     # --- going on in a new run
 
     def _draining(self) -> bool:
         """Whether this run should end: nothing new is started, and what is out is awaited."""
         info = workflow.info()
-        if self._stays or more_comes():
+        if self._keep_this_run or more_comes():
             return False
         if self._sealing:
             return True
@@ -402,49 +421,49 @@ class SkillWorkflow(TaskHandlers):
             isinstance(one, Perform) and not _is_part(one) for one in wanted(self._now).values()
         )
 
-    def _held_by(self, wants: Iterable[Want]) -> Iterator[str]:
-        """What must end before a new run, which could not receive its outcome, as people read it."""
-        for one, _ in self._going.values():
-            if isinstance(one, Perform) and not self._reporting.knows(one.invocation_id):
+    def _blockers_of_new_run(self, wants: Iterable[Want]) -> Iterator[str]:
+        """What must end before the task goes on in a new run, in words: a new run cannot receive its outcome."""
+        for one, _ in self._running.values():
+            if isinstance(one, Perform) and not self._reporting.has_request(one.invocation_id):
                 yield f"{one.command.kind} {one.command.subject}"
         for want in wants:
-            if isinstance(want, Perform) and self._is_open(want):
+            if isinstance(want, Perform) and self._is_ending(want):
                 yield f"{want.command.kind} {want.command.subject}"
         if self._reports.is_under_way:
             yield "its report to the task that it is a part of"
 
     def _seal(self) -> None:
-        self._short.outside_too(self._take_seal)
+        self._short.after_open_stretch(self._take_seal)
 
     def _take_seal(self) -> None:
         self._sealing = True
         if more_comes():  # look again after the last batch, which may bring no entry
             last_batch = asyncio.ensure_future(workflow.wait_condition(lambda: not more_comes()))
             last_batch.add_done_callback(lambda _: self._reconcile())
-        elif self._acting:
+        elif self._may_start_effects:
             self._reconcile()
 
     def _seal_waits(self) -> tuple[str, ...]:
-        return tuple(self._held_by(wanted(self._now).values()))
+        return tuple(self._blockers_of_new_run(wanted(self._now).values()))
 
     def _part_ended(self, ended: PartEnded) -> None:
-        self._short.outside(lambda: self._take_end(ended))
+        self._short.after_stretch(lambda: self._take_end(ended))
 
     def _take_end(self, ended: PartEnded) -> None:
         pending = self._now.pending.get(ended.invocation_id)
         if pending is None or not isinstance(pending.command, CallSkill):
             return
         # The part has ended: there is nothing to cancel.
-        self._going = {
+        self._running = {
             key: one
-            for key, one in self._going.items()
+            for key, one in self._running.items()
             if not (isinstance(one[0], Perform) and one[0].invocation_id == ended.invocation_id)
         }
         ids = {"id": pending.command.id, "invocation_id": ended.invocation_id}
         if ended.outcome is not None:
-            self._feed(SkillResult(**ids, outcome=ended.outcome))
+            self._take_events(SkillResult(**ids, outcome=ended.outcome))
         else:
-            self._feed(CommandFailed(**ids, failure=ended.failure or CANCELED))
+            self._take_events(CommandFailed(**ids, failure=ended.failure or CANCELED))
 
     async def _report_end(self, failure: Failure | None = None) -> None:
         if not self._reports.end_is_due:
@@ -458,14 +477,14 @@ class SkillWorkflow(TaskHandlers):
 
     def _go_on(self) -> None:
         """Go on in a new run; or in this one to the task's end, if a new run would begin with too large a value."""
-        if self._why_stays():
-            self._stays, self._sealing = True, False
-            self._over = asyncio.get_running_loop().create_future()
+        if self._why_not_continued():
+            self._keep_this_run, self._sealing = True, False
+            self._wake = asyncio.get_running_loop().create_future()
             return
         versioning = _TO_CURRENT if _is_versioned() else None
         workflow.continue_as_new(self._next_start(), initial_versioning_behavior=versioning)
 
-    def _why_stays(self) -> str:
+    def _why_not_continued(self) -> str:
         try:
             # The SDK does the same as the run ends, but loses the error: the task would take events and never end.
             workflow.payload_converter().to_payloads([self._next_start()])
@@ -513,7 +532,7 @@ class SkillWorkflow(TaskHandlers):
         return "TaskRejected" if self._now.ending is Ending.REJECTED else "TaskFailed"
 
     def _result(self) -> TaskResult:
-        mark = next((Stored[Snapshot](value=mark) for mark in reversed(self._marks) if not mark.ended), None)
+        mark = next((Stored[Snapshot](value=one) for one in reversed(self._checkpoints) if not one.ended), None)
         return TaskResult(task=view_of(self._now), journal=self._segment(), earlier=self._start.earlier, mark=mark)
 
     async def _end(self) -> TaskResult:
