@@ -204,20 +204,14 @@ class RefoldPlugin(SimplePlugin):
         return await self._effects.unusable_models(names)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """See the SDK. Adds a dynamic workflow that leaves tasks of unknown skills to other workers, unless the program
-        has one, and gives each worker of a process an identity of its own, and a build id, unless the program has.
+        """See the SDK. What the program has set stays, but for a longer pause between heartbeats.
 
         Raises:
             DefinitionError: As `refuse_unfit`; the worker has another `RefoldPlugin` that serves something; or
                 `Ledger.refuse_remote` refuses the ledger.
             CodecError: The client was connected without refold's converter.
         """
-        if self._effects is not None and make_address in config.get("activities", ()):
-            problem = (
-                "it has two RefoldPlugins with skills or tools, for a worker has those of its client, too; "
-                "give the client one with all of them, and the worker none"
-            )
-            raise DefinitionError(config["task_queue"], [problem], what="worker of task queue")
+        self._refuse_another_plugin(config)
         config = super().configure_worker(config)
         _pin_tasks(config)
         if config.get("deployment_config") is None and not config.get("build_id"):
@@ -226,40 +220,42 @@ class RefoldPlugin(SimplePlugin):
         follow(config["client"])
         begin_at_zero(self.skill_ids)
         keep_short()
-        if self._effects is not None:
-            codec = codec_in(config["client"].data_converter)
-            self._effects.seal = self._seal = None if codec is None else CodecSeal(codec)
-            if codec is not None:
-                keep_texts_out()
-            self._effects.server = config["client"].service_client.config.target_host
-            if self._effects.ledger is not None:
-                self._effects.ledger.refuse_remote(self._effects.server)
+        self._connect_effects(config)
         say(config["client"].namespace, config["task_queue"], short=self._short, tools=in_ledger(self._tools))
-        # The SDK fills in its default beforehand, so a value that the program chose looks the same.
-        throttle = config.get("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
-        config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)
-        if (identity := config.get("identity")) is None:
-            process, at, host = config["client"].identity.rpartition("@")
-            # The first keeps the SDK's, since history holds it three times a step.
-            number = next(_workers)
-            config["identity"] = identity = f"{process}-{number}{at}{host}" if number > 1 else config["client"].identity
-        if without := missing():
-            way_out = "install an earlier release of temporalio, or a later one of refold"
-            log.error("sdk_unknown", temporalio=temporalio.__version__, without="; ".join(without), do=way_out)
+        _cap_heartbeat_throttle(config)
+        _warn_of_unknown_sdk()
         if self.skill_ids:
             REFUSED[config["client"].namespace, config["task_queue"]] = self._refused.note
-        runner = config.get("workflow_runner")
-        for module, mutable in runner.shared.items() if isinstance(runner, Sandbox) else ():
-            if isinstance(mutable, str):
-                log.info("module_imported_for_each_task", module=module, mutable=mutable)
-        if isinstance(runner, Sandbox | Unsandboxed):
-            reader = FromServer(config["client"], identity)
-            config["workflow_runner"] = cast(WorkflowRunner, runner.reading(reader))
+        _compare_with_history(config, identity=_identity(config))
+        self._leave_unknown_skills(config)
+        return config
+
+    def _refuse_another_plugin(self, config: WorkerConfig) -> None:
+        if self._effects is not None and make_address in config.get("activities", ()):
+            problem = (
+                "it has two RefoldPlugins with skills or tools, for a worker has those of its client, too; "
+                "give the client one with all of them, and the worker none"
+            )
+            raise DefinitionError(config["task_queue"], [problem], what="worker of task queue")
+
+    def _connect_effects(self, config: WorkerConfig) -> None:
+        """Give the effects the client's codec and server, and refuse a ledger that the server's other workers lack."""
+        if self._effects is None:
+            return
+        codec = codec_in(config["client"].data_converter)
+        self._effects.seal = self._seal = None if codec is None else CodecSeal(codec)
+        if codec is not None:
+            keep_texts_out()
+        self._effects.server = config["client"].service_client.config.target_host
+        if self._effects.ledger is not None:
+            self._effects.ledger.refuse_remote(self._effects.server)
+
+    def _leave_unknown_skills(self, config: WorkerConfig) -> None:
+        """Add a dynamic workflow that leaves tasks of unknown skills to other workers, unless the program has one."""
         workflows = list(config.get("workflows") or [])
         if self.skill_ids and not any(_is_dynamic(cls) for cls in workflows):
             config["workflows"] = [*workflows, UnknownSkillWorkflow]
             UnknownSkillWorkflow.known[config["task_queue"]] = tuple(self.skill_ids)
-        return config
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """See the SDK. Inputs that cannot be got are read as a worker reads them."""
@@ -347,6 +343,39 @@ def silently(histories: AsyncIterator[WorkflowHistory]) -> Iterator[AsyncIterato
         yield each()
     finally:
         SILENT.difference_update(runs)
+
+
+def _cap_heartbeat_throttle(config: WorkerConfig) -> None:
+    # The SDK fills in its default beforehand, so a value that the program chose looks the same.
+    throttle = config.get("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
+    config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)
+
+
+def _identity(config: WorkerConfig) -> str:
+    """The worker's identity: the program's, else one that no other worker of this process has."""
+    if (identity := config.get("identity")) is None:
+        process, at, host = config["client"].identity.rpartition("@")
+        # The first keeps the SDK's, since history holds it three times a step.
+        number = next(_workers)
+        config["identity"] = identity = f"{process}-{number}{at}{host}" if number > 1 else config["client"].identity
+    return identity
+
+
+def _warn_of_unknown_sdk() -> None:
+    if without := missing():
+        way_out = "install an earlier release of temporalio, or a later one of refold"
+        log.error("sdk_unknown", temporalio=temporalio.__version__, without="; ".join(without), do=way_out)
+
+
+def _compare_with_history(config: WorkerConfig, *, identity: str) -> None:
+    """Give the runner a reader of histories; first, log the modules that it imports anew for each task."""
+    runner = config.get("workflow_runner")
+    for module, mutable in runner.shared.items() if isinstance(runner, Sandbox) else ():
+        if isinstance(mutable, str):
+            log.info("module_imported_for_each_task", module=module, mutable=mutable)
+    if isinstance(runner, Sandbox | Unsandboxed):
+        reader = FromServer(config["client"], identity)
+        config["workflow_runner"] = cast(WorkflowRunner, runner.reading(reader))
 
 
 def _is_dynamic(cls: type) -> bool:
