@@ -38,6 +38,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -140,23 +141,23 @@ class Effects(Resources):
 def _llm_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
     @activity.defn(name=LLM)
     async def llm(command: RawValue, stream: bool = False, owner: str | None = None, ledger: str | None = None) -> Any:
-        return await effects.brought(ledger, command, partial(asks, command, stream, owner))
+        return await effects.brought(ledger, command, partial(attempt, command, stream, owner))
 
-    async def asks(command: RawValue, stream: bool, owner: str | None) -> LlmOutcome:
-        asked = readable(CallLlm, command)
-        note("refold.command", asked.id)
+    async def attempt(given: RawValue, stream: bool, owner: str | None) -> LlmOutcome:
+        command = readable(CallLlm, given)
+        note("refold.command", command.id)
 
         async def call(key: str, tail: Tail | None) -> LlmOutcome:
-            async def ask(command: CallLlm, show: Show | None) -> LlmOutcome:
-                make = partial(effects.open.models.ask, command, key=key, show=show)
-                return await within_day(effects.day_of(owner), command.settings, make)
+            async def request(command: CallLlm, show: Show | None) -> LlmOutcome:
+                ask = partial(effects.open.models.ask, command, key=key, show=show)
+                return await within_day(effects.day_of(owner), command.settings, ask)
 
-            outcome: LlmOutcome = await effects.performed("model", asked, tail, ask, owner=owner)
+            outcome: LlmOutcome = await effects.performed("model", command, tail, request, owner=owner)
             await until_stored(outcome)
             return outcome
 
-        name = asked.model or "the worker's"
-        return await _model_effect(effects, LLM, name, call, stream=stream, counted_as=asked.model or "default")
+        name = command.model or "the worker's"
+        return await _model_effect(effects, LLM, name, call, stream=stream, counted_as=command.model or "default")
 
     return llm
 
@@ -164,25 +165,25 @@ def _llm_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
 def _chat_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
     @activity.defn(name=CHAT)
     async def chat(command: RawValue, stream: bool = False, owner: str | None = None, ledger: str | None = None) -> Any:
-        return await effects.brought(ledger, command, partial(asks, command, stream, owner))
+        return await effects.brought(ledger, command, partial(attempt, command, stream, owner))
 
-    async def asks(command: RawValue, stream: bool, owner: str | None) -> Reply:
-        request = readable(ChatRequest, command)
-        note("refold.thread", request.thread)
+    async def attempt(given: RawValue, stream: bool, owner: str | None) -> Reply:
+        command = readable(ChatRequest, given)
+        note("refold.thread", command.thread)
 
         async def call(key: str, tail: Tail | None) -> Reply:
-            async def ask(recalled: Recalled, show: Show | None) -> Reply:
-                make = partial(opened.models.converse, recalled, effects.tools, key=key, show=show)
-                return await within_day(effects.day_of(owner), recalled.frame.settings, make)
+            async def request(recalled: Recalled, show: Show | None) -> Reply:
+                converse = partial(opened.models.converse, recalled, effects.tools, key=key, show=show)
+                return await within_day(effects.day_of(owner), recalled.frame.settings, converse)
 
             opened = effects.open
-            recalled = await opened.conversations.recall(request, _ask_task)
-            reply: Reply = await effects.performed("model", recalled, tail, ask, owner=owner)
+            recalled = await opened.conversations.recall(command, _ask_task)
+            reply: Reply = await effects.performed("model", recalled, tail, request, owner=owner)
             await until_stored(reply)
-            opened.conversations.heard(request, recalled, reply)
+            opened.conversations.heard(command, recalled, reply)
             return reply
 
-        return await _model_effect(effects, CHAT, request.thread, call, stream=stream, counted_as="chat")
+        return await _model_effect(effects, CHAT, command.thread, call, stream=stream, counted_as="chat")
 
     return chat
 
@@ -201,12 +202,12 @@ async def _model_effect(
     tail = Tail(info.attempt, activity.heartbeat) if stream else None
     key = wire_key(namespace=info.namespace, tool=activity_type, key=info.activity_id)
 
-    async def made() -> Answer:
+    async def in_heartbeats() -> Answer:
         with heartbeats(effects.open.heartbeater, tail):
             return await call(key, tail)
 
     try:
-        return await effect(activity_type.removeprefix("refold."), name, made, counted_as=counted_as)
+        return await effect(activity_type.removeprefix("refold."), name, in_heartbeats, counted_as=counted_as)
     finally:
         if tail is not None:
             tail.close()
@@ -241,6 +242,27 @@ async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
     raise Verdict(Failure(kind=FailureKind.TRANSIENT, type="conversation", message=message))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolAttempt:
+    """One attempt of a tool call.
+
+    Attributes:
+        name: The tool's.
+        command: The call.
+        decided: What the task has decided about attempts whose outcome is unknown; see `about_try`.
+        given: The outcome that an operator gave, to be recorded in place of a call; None if none was given.
+        owner: The task's owner.
+        returns: The type of the tool's result; None takes any JSON.
+    """
+
+    name: str
+    command: CallTool
+    decided: int | bool
+    given: Given | None
+    owner: str | None
+    returns: TypeAdapter[Any] | None = None
+
+
 def _tool_activity(effects: Resources, tool: Tool) -> Callable[..., Awaitable[Any]]:
     @activity.defn(name=TOOL + tool.spec.name)
     async def call_tool(
@@ -250,33 +272,33 @@ def _tool_activity(effects: Resources, tool: Tool) -> Callable[..., Awaitable[An
         owner: str | None = None,
         ledger: str | None = None,
     ) -> Any:
-        return await effects.brought(ledger, command, partial(calls, command, decided, given, owner))
+        return await effects.brought(ledger, command, partial(attempt, command, decided, given, owner))
 
-    async def calls(command: RawValue, decided: int | bool, given: Given | None, owner: str | None) -> JsonValue:
-        asked = readable(CallTool, command)
-        outcome = None if given is None else readable(Given, given)
+    async def attempt(command: RawValue, decided: int | bool, given: Given | None, owner: str | None) -> JsonValue:
+        tried = ToolAttempt(
+            name=tool.spec.name,
+            command=readable(CallTool, command),
+            decided=decided,
+            given=None if given is None else readable(Given, given),
+            owner=owner,
+            returns=tool.result,
+        )
 
         async def call(command: CallTool, invocation: Invocation, opened: Open, **about: Any) -> JsonValue:
             return await tool.call(command, invocation, opened.threads, opened.ledger, wanted=still_wanted, **about)
 
-        return await _tool_effect(effects, tool.spec.name, asked, decided, outcome, owner, call, tool.result)
+        return await _tool_effect(effects, tried, call)
 
     return call_tool
 
 
 async def _tool_effect(
-    effects: Resources,
-    name: str,
-    command: CallTool,
-    decided: int | bool,
-    given: Given | None,
-    owner: str | None,
-    call: Callable[..., Awaitable[JsonValue]],
-    returns: TypeAdapter[Any] | None = None,
+    effects: Resources, attempt: ToolAttempt, call: Callable[..., Awaitable[JsonValue]]
 ) -> JsonValue:
-    info = activity.info()
+    """One attempt of a tool call; `call` makes it, unless an operator has given its outcome."""
+    info, name, command, owner = activity.info(), attempt.name, attempt.command, attempt.owner
 
-    async def made() -> JsonValue:
+    async def in_heartbeats() -> JsonValue:
         opened, reports = effects.open, Reports(info.attempt, activity.heartbeat)
         opened.models.put_off()
         invocation = Invocation(
@@ -295,11 +317,12 @@ async def _tool_effect(
         if command.undoes is not None:
             note("refold.compensates", command.undoes.invocation_id)
         with closing(reports), heartbeats(opened.heartbeater, reports):
-            if given is not None:
-                result = await record_outcome(name, command, invocation, opened.ledger, given.outcome, returns)
+            if attempt.given is not None:
+                outcome = attempt.given.outcome
+                result = await record_outcome(name, command, invocation, opened.ledger, outcome, attempt.returns)
             else:
                 lease = effects.local_lease_s if info.is_local else lease_s(info)
-                about = {"lease_s": lease, "decided": about_try(decided, info.attempt), "why": why_stopped}
+                about = {"lease_s": lease, "decided": about_try(attempt.decided, info.attempt), "why": why_stopped}
                 result = await effects.performed(
                     "tool", command, None, lambda command, _: call(command, invocation, opened, **about), owner=owner,
                     reports=reports,
@@ -310,7 +333,7 @@ async def _tool_effect(
         opened.conversations.returned(result)
         return result
 
-    return await effect("tool", name, made)
+    return await effect("tool", name, in_heartbeats)
 
 
 async def _note_undone(effects: Resources, undoes: Undoes, info: activity.Info, owner: str | None) -> None:
@@ -326,16 +349,16 @@ async def _note_undone(effects: Resources, undoes: Undoes, info: activity.Info, 
 
 def _notify_activity(effects: Resources) -> Callable[..., Awaitable[None]]:
     @activity.defn(name=NOTIFY)
-    async def notify(command: RawValue) -> None:
-        asked, info = readable(Notify, command), activity.info()
+    async def notify(given: RawValue) -> None:
+        command, info = readable(Notify, given), activity.info()
         key = wire_key(namespace=info.namespace, tool=NOTIFY, key=info.activity_id)
 
         async def call() -> None:
-            await effects.open.notifier.notify(Reminder.of(asked, key))
+            await effects.open.notifier.notify(Reminder.of(command, key))
 
         try:
             with heartbeats(effects.open.heartbeater):
-                await effect("notify", asked.gate, call, counted_as="gate")
+                await effect("notify", command.gate, call, counted_as="gate")
         except ApplicationError as error:
             # Temporal retries a reminder, not the task, so that an undeliverable reminder delays nothing.
             later = isinstance(error.details[0], Failure) and error.details[0].kind is FailureKind.TRANSIENT
@@ -378,14 +401,14 @@ def _other_activity(effects: Resources) -> Callable[..., Awaitable[JsonValue]]:
 
     @activity.defn(dynamic=True)
     async def other(args: Sequence[RawValue]) -> JsonValue:
-        asked = activity.info().activity_type
-        name = asked.removeprefix(TOOL)
-        if asked.startswith(TOOL) and effects.mcp is not None and name in effects.mcp:
+        kind = activity.info().activity_type
+        name = kind.removeprefix(TOOL)
+        if kind.startswith(TOOL) and effects.mcp is not None and name in effects.mcp:
             return await _mcp_tool(effects, effects.mcp, args)
-        if asked.startswith(TOOL):
+        if kind.startswith(TOOL):
             listed = ", ".join([*sorted(effects.tools), *(f"{server}.…" for server in effects.servers)]) or "none"
             raise left_to_others("unknown_tool", f"no tool {name!r} is registered; there are: {listed}")
-        raise left_to_others("unknown_activity", f"no activity {asked!r} is registered with this worker")
+        raise left_to_others("unknown_activity", f"no activity {kind!r} is registered with this worker")
 
     return other
 
@@ -400,4 +423,5 @@ async def _mcp_tool(effects: Resources, mcp: McpTools, args: Sequence[RawValue])
     async def call(command: CallTool, invocation: Invocation, opened: Open, **about: Any) -> JsonValue:
         return await mcp.call(command, invocation, opened.ledger, **about)
 
-    return await _tool_effect(effects, unpinned(command.name)[0], command, decided, given, owner, call)
+    attempt = ToolAttempt(name=unpinned(command.name)[0], command=command, decided=decided, given=given, owner=owner)
+    return await _tool_effect(effects, attempt, call)
