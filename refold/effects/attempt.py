@@ -23,9 +23,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
 from refold.core.values import Value, encodable
+from refold.effects.failures.building import transient
 from refold.effects.failures.classify import classify
 from refold.effects.failures.contained import awaited
-from refold.effects.failures.network import transient
 from refold.effects.failures.verdicts import OTHERS_S, Verdict
 from refold.effects.heartbeat import BEATS_PER_TIMEOUT, Heartbeater
 from refold.effects.invocation import Stopped

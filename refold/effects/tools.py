@@ -33,6 +33,7 @@ from refold.core.errors import DefinitionError
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import first_line, problems
 from refold.core.values import encodable, unreadable
+from refold.effects.failures.building import permanent
 from refold.effects.failures.contained import awaited
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.invocation import Invocation, Stopped, as_current
@@ -153,7 +154,7 @@ class Tool:
             f"that names it by a string cannot say so: call it by its function, `ctx.tool({self.spec.name}, ...)`, "
             f"with `from ... import {self.spec.name}`; it was not performed"
         )
-        raise Verdict(_permanent("no_undo", message))
+        raise Verdict(permanent("no_undo", message))
 
     def given(self, command: CallTool) -> dict[str, Any]:
         """The function's arguments.
@@ -168,7 +169,7 @@ class Tool:
         except ValidationError as error:
             takes = ", ".join(self.fields.values()) or "none"
             message = f"tool {self.spec.name!r}: {problems(error)}; its arguments are: {takes}"
-            raise Verdict(_permanent("arguments", message)) from None
+            raise Verdict(permanent("arguments", message)) from None
         # Arguments that were not given take the function's own defaults.
         return {self.fields[field]: getattr(checked, field) for field in checked.model_fields_set}
 
@@ -189,9 +190,9 @@ class Tool:
                 f"tool {self.spec.name!r} returned a value of type {type(value).__name__}, which cannot be written as "
                 f"{declared}: {unwritten(error)}; correct its return type, or what it returns"
             )
-            raise Verdict(_permanent("result", message)) from None
+            raise Verdict(permanent("result", message)) from None
         if why := unreadable(written):
-            raise Verdict(_permanent("result", f"what tool {self.spec.name!r} returned {why}"))
+            raise Verdict(permanent("result", f"what tool {self.spec.name!r} returned {why}"))
         return encodable(written)
 
 
@@ -459,7 +460,3 @@ _UNHIDE = (
     "parameter {0!r} has a Field as its default, or a default in its Field, which a call of the function does not see: "
     "write `{0}: Annotated[TYPE, Field(description=...)]`, and a default after it, `= VALUE`"
 )
-
-
-def _permanent(type: str, message: str) -> Failure:
-    return Failure(kind=FailureKind.PERMANENT, type=type, message=message)

@@ -42,16 +42,8 @@ from pydantic import ValidationError
 from refold.core.errors import CommandError, DefinitionError, text_of
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
-from refold.effects.failures.network import (
-    attribute,
-    by_network,
-    by_status,
-    chain,
-    never_sent,
-    permanent,
-    scrubbed,
-    status_of,
-)
+from refold.effects.failures.building import chain, permanent, scrubbed
+from refold.effects.failures.network import attribute, by_network, by_status, never_sent, status_of
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.invocation import SENT, Sent
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from refold.effects.ledger.refused import Refusal
 from refold.effects.ledger.store import Store
-from refold.effects.ledger.tables import is_there, make
+from refold.effects.ledger.tables import is_there, make, make_now
 
 PER_TASK = 100
 """How many different refusals of one task are kept: the newest."""
@@ -124,12 +124,8 @@ class RefusedTable:
         self.store.close()
 
     def make(self) -> None:
-        """Make the table, since a worker's role may not be allowed to.
-
-        Raises:
-            LedgerUnavailable: It cannot be made.
-        """
-        self.store.within(lambda connection: make(self.store, connection, _TABLE))
+        """Make the table before it is used; see `make_now`."""
+        make_now(self.store, _TABLE)
 
     def _write(self, connection: Connection, refusals: Sequence[Refusal]) -> None:
         make(self.store, connection, _TABLE)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import BigInteger, Column, Connection, MetaData, String, Table, delete, insert, select, update
 
 from refold.effects.ledger.store import Store
-from refold.effects.ledger.tables import make
+from refold.effects.ledger.tables import make, make_now
 
 KEPT_DAYS = 40
 """For how many days sums are kept; older ones are deleted where a new day begins."""
@@ -91,12 +91,8 @@ class Spending:
         return self.store.within(write)
 
     def make(self) -> None:
-        """Make the table, since a worker's role may not be allowed to.
-
-        Raises:
-            LedgerUnavailable: It cannot be made.
-        """
-        self.store.within(lambda connection: make(self.store, connection, _TABLE))
+        """Make the table before it is used; see `make_now`."""
+        make_now(self.store, _TABLE)
 
     def _day(self, connection: Connection) -> str:
         return datetime.fromtimestamp(self.store.now(connection), UTC).date().isoformat()

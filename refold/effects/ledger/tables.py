@@ -18,6 +18,20 @@ def make(store: Store, connection: Connection, table: Table) -> None:
         connection.execute(CreateTable(table, if_not_exists=True))
 
 
+def make_now(store: Store, *tables: Table) -> None:
+    """Make tables before they are used: `refold ledger` does so with a role that may, which a worker's may not.
+
+    Raises:
+        LedgerUnavailable: They cannot be made.
+    """
+
+    def made(connection: Connection) -> None:
+        for table in tables:
+            make(store, connection, table)
+
+    store.within(made)
+
+
 def is_there(connection: Connection, table: Table) -> bool:
     """Whether the database has a table."""
     return inspect(connection).has_table(table.name)

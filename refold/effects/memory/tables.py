@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from refold.effects.ledger.store import Store
-from refold.effects.ledger.tables import alone, is_there, make
+from refold.effects.ledger.tables import alone, is_there, make, make_now
 from refold.effects.memory.turn import Turn
 
 SEARCHED = 1_000
@@ -62,17 +62,8 @@ def _storable(text: str) -> str:
 
 
 def make_tables(store: Store) -> None:
-    """Make both tables, since a worker's role may not be allowed to.
-
-    Raises:
-        LedgerUnavailable: They cannot be made.
-    """
-
-    def made(connection: Connection) -> None:
-        for table in (FACTS, TURNS):
-            make(store, connection, table)
-
-    store.within(made)
+    """Make both tables before they are used; see `make_now`."""
+    make_now(store, FACTS, TURNS)
 
 
 def open_turn(

@@ -11,17 +11,8 @@ from pydantic_ai import exceptions as ai
 
 from refold.core.retry_policy import Failure
 from refold.core.values import encodable
-from refold.effects.failures.network import (
-    TRANSIENT_TYPES,
-    addressed,
-    by_network,
-    http_failure,
-    permanent,
-    phrase,
-    retry_after,
-    scrubbed,
-    transient,
-)
+from refold.effects.failures.building import permanent, scrubbed, transient
+from refold.effects.failures.network import TRANSIENT_TYPES, addressed, by_network, http_failure, phrase, retry_after
 
 
 def by_pydantic_ai(error: BaseException) -> Failure | None:

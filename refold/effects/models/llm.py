@@ -8,7 +8,7 @@ from refold.conversation import LlmOutcome
 from refold.core.commands import CallLlm
 from refold.core.content import Content
 from refold.core.values import encodable
-from refold.effects.failures.network import permanent
+from refold.effects.failures.building import permanent
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.models.content.files import ATTACHMENT, files_in
 from refold.effects.models.content.messages import complaint_of, user_content

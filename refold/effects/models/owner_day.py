@@ -22,7 +22,7 @@ from refold.core.chat import Reply, Usage
 from refold.core.errors import DefinitionError
 from refold.core.retry_policy import Failure
 from refold.cost import NO_PRICE, NO_USAGE, OWNER_DAY, OWNER_DAY_SPENT, unfit_owner_day
-from refold.effects.failures.network import permanent
+from refold.effects.failures.building import permanent
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.ledger.ledgered_call import until_answered
 

@@ -20,7 +20,7 @@ from refold.core.chat import ToolCall
 from refold.core.errors import brief
 from refold.core.schema import problems
 from refold.core.values import encodable
-from refold.effects.failures.network import permanent
+from refold.effects.failures.building import permanent
 from refold.effects.failures.verdicts import Verdict
 
 PROVIDER_TOOLS = "provider_tools"

@@ -29,7 +29,7 @@ from refold.core.chat import Usage
 from refold.core.retry_policy import Failure
 from refold.core.values import encodable
 from refold.cost import OWNER_DAY, RATE, unfit_rate
-from refold.effects.failures.network import permanent, transient
+from refold.effects.failures.building import permanent, transient
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import nth
 from refold.effects.models.content.messages import PARAGRAPH

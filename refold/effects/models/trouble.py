@@ -38,8 +38,8 @@ from pydantic_ai.messages import (
 )
 
 from refold.core.retry_policy import Failure, FailureKind
+from refold.effects.failures.building import permanent, scrubbed, transient
 from refold.effects.failures.classify import classify
-from refold.effects.failures.network import permanent, scrubbed, transient
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.models.failures import first_sentence, reason_in
 

@@ -21,8 +21,9 @@ from pydantic_ai import exceptions as ai
 
 from refold.core.retry_policy import FailureKind
 from refold.effects import Never, TryLater
+from refold.effects.failures.building import LONGEST_RETRY_AFTER_S
 from refold.effects.failures.classify import classify, surely_not_done, surely_unsent
-from refold.effects.failures.network import LONGEST_RETRY_AFTER_S, retry_after
+from refold.effects.failures.network import retry_after
 
 TRANSIENT, PERMANENT = FailureKind.TRANSIENT, FailureKind.PERMANENT
 SECRET = "sk-0123456789abcdef"

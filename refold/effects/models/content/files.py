@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
 
 from refold.core.content import Part
 from refold.core.values import encodable
-from refold.effects.failures.network import permanent
+from refold.effects.failures.building import permanent
 from refold.effects.failures.verdicts import Verdict
 
 ATTACHMENT = "attachment"

@@ -170,8 +170,8 @@ class SkillWorkflow(TaskHandlers):
         return more_comes() or (self._error is None and self._short.waiting > 0)
 
     async def _raise_error(self) -> None:
-        """Raise `_error` if it is set. One of `FAILURES` fails the workflow, and a part reports it; any other error fails
-        the workflow task alone."""
+        """Raise `_error` if it is set. One of `FAILURES` fails the workflow, and a part reports it; any other error
+        fails the workflow task alone."""
         if self._error is None:
             return
         if isinstance(self._error, (ApplicationError, *FAILURES)):
