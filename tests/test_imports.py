@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "webhooks": {"core"},
     "conversation": {"core"},
     "middleware": set(),
-    "carrying": {"core"},
+    "compatibility": {"core"},
     "callbacks": {"callbacks", "core"},
     "seen": {"seen", "core"},
     "differences": set(),
@@ -73,7 +73,7 @@ MAY_IMPORT = {
     "sql": {"sql"},
     "temporal": {
         "temporal",
-        "carrying",
+        "compatibility",
         "conversation",
         "cost",
         "differences",

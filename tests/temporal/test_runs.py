@@ -37,14 +37,14 @@ async def restless(client: Client, plugin: RefoldPlugin) -> AsyncIterator[Tempor
 def live(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], list[str]]:
     """Every snapshot as JSON, by task and entry, noted the moment it is made, replays included."""
     noted: dict[tuple[str, int], list[str]] = {}
-    take = SkillWorkflow._take
+    take = SkillWorkflow._take_one
 
     def noting(self: SkillWorkflow, event: Any, *at: Any) -> Entry:
         entry = take(self, event, *at)
         noted.setdefault((self._now.task_id, entry.seq), []).append(self._now.model_dump_json())
         return entry
 
-    monkeypatch.setattr(SkillWorkflow, "_take", noting)
+    monkeypatch.setattr(SkillWorkflow, "_take_one", noting)
     return noted
 
 

@@ -12,7 +12,7 @@ from refold.static.code.evaluated import UNKNOWN, value_of
 from refold.static.code.module import FunctionNode, Reach, ctx_names, dotted
 from refold.static.code.units import Role, Unit, code_of, find
 from refold.static.diagram.gates import Gate, gate_in
-from refold.static.diagram.held import held, makers
+from refold.static.diagram.values_of_names import held, makers
 from refold.static.diagram.wording import condition
 
 ENDINGS = {"complete": "completed", "fail": "failed", "reject": "rejected"}

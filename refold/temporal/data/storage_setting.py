@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from refold.temporal.data.buckets.bucket import EXTRAS, Bucket, gcs, s3
-from refold.temporal.data.buckets.kept import Kept
+from refold.temporal.data.buckets.client_cache import Kept
 from refold.temporal.data.storage import ENV, OFF, Folder, Off, Storage, StorageUnusable
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 from refold.core.fold.journal import Entry
 from refold.divergence import Difference, as_recorded, first_difference
 from refold.temporal.data.marks import Mark
-from refold.temporal.data.turns import NONE, Turns
-from refold.temporal.recorded.here import Recorded
+from refold.temporal.data.workflow_tasks import NONE, WorkflowTasks
+from refold.temporal.recorded.handover import Recorded
 from refold.temporal.recorded.reading import Past, Reader, Run, Sent, Words
 from refold.temporal.recorded.writing import TAKEN_BACK
 from refold.temporal.worker.activation.batches import OWN
@@ -59,7 +59,7 @@ class Comparison:
         self._late = False  # the replay went on before the history was read
         self._blind = [0]  # the workflow tasks that were replayed before it was read, by the events that started them
 
-    def turns(self, length: int, jobs: int, until: float, *, replaying: bool) -> Turns:
+    def workflow_tasks(self, length: int, jobs: int, until: float, *, replaying: bool) -> WorkflowTasks:
         """The run's workflow tasks, for an activation.
 
         Args:
@@ -80,7 +80,7 @@ class Comparison:
             self._blind.append(length)
             self._late = True
             return NONE
-        found = past.turns if past else NONE
+        found = past.workflow_tasks if past else NONE
         if any(found.within(since, upto) for since, upto in pairwise(self._blind)):
             raise NotReadYet
         self._blind.clear()

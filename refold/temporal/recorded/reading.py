@@ -29,8 +29,8 @@ from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count
 from refold.temporal.data.marks import Mark, marks_of
-from refold.temporal.data.turns import Turns, turns_of
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, NOTIFY_ACTIVITY, TOOL_ACTIVITIES
+from refold.temporal.data.workflow_tasks import WorkflowTasks, workflow_tasks_of
 
 T = TypeVar("T")
 
@@ -92,11 +92,11 @@ class Past:
 
     Attributes:
         marks: Its marks; None where they cannot be read, so that the task goes on unverified.
-        turns: Its workflow tasks.
+        workflow_tasks: Its workflow tasks.
     """
 
     marks: Sequence[Mark] | None
-    turns: Turns
+    workflow_tasks: WorkflowTasks
 
 
 class Reader(Protocol):
@@ -294,7 +294,7 @@ class FromServer:
             marks = await marks_of(events, self._client.data_converter, words=False)
         except RefoldError as error:  # a key is missing
             self._note(run, error)
-        return Past(marks=marks, turns=turns_of(events))
+        return Past(marks=marks, workflow_tasks=workflow_tasks_of(events))
 
     def _note(self, run: Run, error: Exception) -> None:
         if not self._warned:
@@ -324,7 +324,7 @@ class FromReplay:
         """
         self.difference = None
         marks = await marks_of(events, converter, words=False)
-        self._past, self._words = Past(marks=marks, turns=turns_of(events)), None
+        self._past, self._words = Past(marks=marks, workflow_tasks=workflow_tasks_of(events)), None
         if marks:
             # Read beforehand: a replay has no second attempt, and the SDK gives an activation two seconds.
             with suppress(RefoldError):  # without them, the entry that differs is named, and no field

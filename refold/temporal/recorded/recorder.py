@@ -4,7 +4,7 @@
 2. A replayed activation is compared with the mark that it left (`comparing`). The history is read meanwhile, within a
    time that is below the SDK's deadline of 2 seconds. Where that is not enough, the replay goes on; but the task acts,
    and answers, only once the history has been read: the next attempt finds it read.
-   The workflow tasks that the history holds tell apart what sdk-core gives at once (`refold.temporal.data.turns`).
+   What sdk-core gives at once is told apart by the history's workflow tasks (`refold.temporal.data.workflow_tasks`).
 3. Where a digest differs, the replay goes on for as long as the commands are those of the history, so that queries are
    answered with what was recorded. An update is rejected, and any other activation fails, with the difference.
 """
@@ -22,10 +22,10 @@ from temporalio.exceptions import ApplicationError
 
 from refold.divergence import Difference
 from refold.effects.asking import ASK_AGAIN
-from refold.temporal.data.turns import NONE, Turns
 from refold.temporal.data.wire import CODE_DIFFERS
+from refold.temporal.data.workflow_tasks import NONE, WorkflowTasks
 from refold.temporal.recorded.comparing import WORDS_S, Comparison, NotReadYet, awaited
-from refold.temporal.recorded.here import Recorded, listening
+from refold.temporal.recorded.handover import Recorded, listening
 from refold.temporal.recorded.reading import Reader, Run
 from refold.temporal.recorded.writing import Payloads, carriers, mark
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_activation import WorkflowActivation
     from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
-    Activate = Callable[[WorkflowActivation, Turns], WorkflowActivationCompletion]
+    Activate = Callable[[WorkflowActivation, WorkflowTasks], WorkflowActivationCompletion]
 
 PATIENCE_S = 0.5
 """How long, in seconds, the first activation after a replay, and a query that follows it, wait for the history. The
@@ -99,11 +99,13 @@ class Recorder:
         until = monotonic() + patience
         if self._task is None and self._reader is not None and (act.is_replaying or act.history_length > FIRST):
             self._comparison = Comparison(self._run, self._reader)
-        turns, live = NONE, asked or not act.is_replaying
+        workflow_tasks, live = NONE, asked or not act.is_replaying
         if self._comparison is not None:
             try:
-                turns = self._comparison.turns(act.history_length, len(act.jobs), until, replaying=not live)
-                self._over = act.history_length if turns.upto > act.history_length else 0
+                workflow_tasks = self._comparison.workflow_tasks(
+                    act.history_length, len(act.jobs), until, replaying=not live
+                )
+                self._over = act.history_length if workflow_tasks.upto > act.history_length else 0
                 if live:
                     self._compare(self._comparison, until)
             except NotReadYet:
@@ -113,7 +115,7 @@ class Recorder:
             self._difference, self._comparison = self._comparison.difference, None
         if self._difference is not None and not asked:
             return self._refused(act, self._difference)
-        completion = self._activated(act, turns)
+        completion = self._activated(act, workflow_tasks)
         if self._task is not None and self._task.unfit is not None:
             self._difference = self._task.unfit
             if self._comparison is not None:
@@ -134,9 +136,9 @@ class Recorder:
         except NotReadYet:
             return False
 
-    def _activated(self, act: WorkflowActivation, turns: Turns) -> WorkflowActivationCompletion:
+    def _activated(self, act: WorkflowActivation, workflow_tasks: WorkflowTasks) -> WorkflowActivationCompletion:
         with listening() as made:
-            completion = self._activate(act, turns)
+            completion = self._activate(act, workflow_tasks)
         for command in () if act.is_replaying else completion.successful.commands:
             # The SDK names the update in each command of its handler, some 40 bytes for what the journal says.
             command.ClearField("event_group_markers")

@@ -23,7 +23,7 @@ ROUNDED = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class CommandDifference:
     """The first pair of commands that differ; None stands for no command.
 
     Attributes:
@@ -37,10 +37,10 @@ class Parting:
     differs: FieldDifference | None = None
 
 
-async def parting(
+async def first_command_difference(
     recorded: Sequence[Asked], now: Sequence[Asked], converter: DataConverter, *, fits: bool
-) -> Parting | None:
-    """Where two lists of commands part; None if nowhere.
+) -> CommandDifference | None:
+    """The first command in which two lists of commands differ; None if they agree.
 
     Args:
         recorded: Those of the history.
@@ -54,12 +54,12 @@ async def parting(
     """
     for was, is_now in zip_longest(recorded, now):
         if was is None or is_now is None:
-            return None if fits else Parting(was, is_now)
+            return None if fits else CommandDifference(was, is_now)
         if was.key != is_now.key:
             # Temporal compares the kinds in its own way, which is right where the two disagree.
-            return None if fits and was.kind != is_now.kind else Parting(was, is_now)
+            return None if fits and was.kind != is_now.kind else CommandDifference(was, is_now)
         if was.kind != "end" and (found := await _differs(was, is_now, converter)) is not None:
-            return Parting(was, is_now, found)
+            return CommandDifference(was, is_now, found)
     return None
 
 
@@ -90,23 +90,23 @@ def _is_own(asked: Asked) -> bool:
     )
 
 
-def in_words(parted: Parting, entries: Sequence[dict[str, Any]]) -> Divergence:
-    """A parting in words of the skill.
+def in_skill_terms(found: CommandDifference, entries: Sequence[dict[str, Any]]) -> Divergence:
+    """A difference in the skill's own terms: its entry, command and field.
 
     Args:
-        parted: Where the commands part.
+        found: The first difference.
         entries: The entries of today's journal, as JSON data, as far as it goes.
     """
-    one = parted.now or parted.was
+    one = found.now or found.was
     assert one is not None
     entry = _entry_of(one, entries)
     told = {"entry": entry["seq"], "event": event_of(entry)} if entry else {"entry": 0}
-    if parted.differs is None:
-        return Divergence(**told, recorded=_words(parted.was, entries), now=_words(parted.now, entries))
-    found = parted.differs
+    if found.differs is None:
+        return Divergence(**told, recorded=_words(found.was, entries), now=_words(found.now, entries))
+    differs = found.differs
     command = f"timer {_label(one)}".strip() if one.kind == "timer" else _words(one, entries)
-    was, is_now = both(found.was, found.now)
-    return Divergence(**told, command=command, field=found.path, recorded=was, now=is_now)
+    was, is_now = both(differs.was, differs.now)
+    return Divergence(**told, command=command, field=differs.path, recorded=was, now=is_now)
 
 
 def _words(asked: Asked | None, entries: Sequence[dict[str, Any]]) -> str:

@@ -16,14 +16,14 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import Replayer, WorkflowReplayResult, WorkflowRunner
 from temporalio.workflow import NondeterminismError
 
-from refold.carrying import carried
+from refold.compatibility import carried
 from refold.core.authoring.skill import Skill
 from refold.core.errors import RefoldError
 from refold.temporal.data.inputs import start_from
 from refold.temporal.data.storage import Off, Storage
 from refold.temporal.data.storage_setting import storage_from_env
 from refold.temporal.replay.asked import Asked, given_in, left_behind, recorded_in
-from refold.temporal.replay.commands import in_words, parting
+from refold.temporal.replay.commands import first_command_difference, in_skill_terms
 from refold.temporal.replay.divergence import Divergence, of_entries, step_before
 from refold.temporal.replay.marks import compared
 from refold.temporal.replay.stalls import HANGS, hangs, tried_again
@@ -263,8 +263,8 @@ async def _divergence(
 ) -> tuple[Literal["entries", "commands"], Divergence | None]:
     """What could be compared, and the first divergence; of two in one entry, the one that its fields tell."""
     recorded, now = list(recorded_in(history.events)), given_in(seen.given)
-    parted = await parting(recorded, now, converter, fits=fits)
-    by_command = None if parted is None else in_words(parted, seen.entries)
+    found = await first_command_difference(recorded, now, converter, fits=fits)
+    by_command = None if found is None else in_skill_terms(found, seen.entries)
     try:
         journal = await _journal(recorded, now, seen, converter)
     except RefoldError:

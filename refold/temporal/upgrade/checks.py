@@ -15,7 +15,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from refold.carrying import carried, resumed
+from refold.compatibility import carried, resumed
 from refold.core.commands import CallSkill
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, wanted

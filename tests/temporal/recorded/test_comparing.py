@@ -8,10 +8,10 @@ from time import monotonic
 import pytest
 
 from refold.divergence import Difference
-from refold.temporal.data.turns import turns_of
+from refold.temporal.data.workflow_tasks import workflow_tasks_of
 from refold.temporal.recorded.comparing import Comparison, NotReadYet
 from refold.temporal.recorded.reading import Past, Run, Words
-from tests.temporal.data.test_turns import ACTIVITY, SIGNAL, Written
+from tests.temporal.data.test_workflow_tasks import ACTIVITY, SIGNAL, Written
 
 RUN = Run(workflow_id="task-1", run_id="run-1")
 
@@ -22,7 +22,7 @@ class Readings:
     strict = False
 
     def __init__(self, written: Written, upto: int | None = None) -> None:
-        self.known = Past(marks=(), turns=turns_of(written.events[:upto]))
+        self.known = Past(marks=(), workflow_tasks=workflow_tasks_of(written.events[:upto]))
         self.reading: Future[Past | None] = Future()
         self.is_completed: Future[bool] = Future()
         self.let_go = 0
@@ -57,14 +57,14 @@ def test_a_replay_that_was_not_told_of_a_turn_is_not_acted_on() -> None:
         reader = Readings(written)
         comparison = Comparison(RUN, reader)
         for length in lengths:
-            comparison.turns(length, 1, monotonic(), replaying=True)
+            comparison.workflow_tasks(length, 1, monotonic(), replaying=True)
         reader.reading.set_result(reader.known)
 
         if fits:
-            assert comparison.turns(14, 0, monotonic(), replaying=False) is reader.known.turns
+            assert comparison.workflow_tasks(14, 0, monotonic(), replaying=False) is reader.known.workflow_tasks
         else:
             with pytest.raises(NotReadYet):
-                comparison.turns(11, 1, monotonic(), replaying=False)
+                comparison.workflow_tasks(11, 1, monotonic(), replaying=False)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_a_history_that_was_read_for_an_earlier_attempt(upto: int, length: int, 
     reader = Readings(Written((), (ACTIVITY,), (SIGNAL,)), upto)
     reader.reading.set_result(reader.known)
     comparison = Comparison(RUN, reader)
-    comparison.turns(3, 0, monotonic(), replaying=True)
+    comparison.workflow_tasks(3, 0, monotonic(), replaying=True)
 
     if fits:
-        comparison.turns(length, jobs, monotonic(), replaying=False)
+        comparison.workflow_tasks(length, jobs, monotonic(), replaying=False)
     else:
         with pytest.raises(NotReadYet):
-            comparison.turns(length, jobs, monotonic(), replaying=False)
+            comparison.workflow_tasks(length, jobs, monotonic(), replaying=False)
     assert reader.let_go == (not fits)

@@ -25,7 +25,7 @@ STALL_S = 2.3
 def stalls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The stalls that are to come, one at the first entry of each replay."""
     coming: list[float] = []
-    take = SkillWorkflow._take
+    take = SkillWorkflow._take_one
 
     def late(self: SkillWorkflow, event: Any, *at: Any) -> Any:
         if coming and not self._now.seq:
@@ -34,7 +34,7 @@ def stalls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
                 time.sleep(0.01)
         return take(self, event, *at)
 
-    monkeypatch.setattr(SkillWorkflow, "_take", late)
+    monkeypatch.setattr(SkillWorkflow, "_take_one", late)
     return coming
 
 

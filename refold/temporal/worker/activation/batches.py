@@ -18,7 +18,7 @@ is given at most `BATCH` of them at once:
    continues in a new run because of that would leave the request behind.
 
 The numbers count jobs, never time, so a replay takes the same batches. Where it is given the events of several workflow
-tasks at once (`refold.temporal.data.turns`), it takes those of each by themselves, as they were taken.
+tasks at once (`refold.temporal.data.workflow_tasks`), it takes those of each by themselves, as they were taken.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio import workflow
 
-from refold.temporal.data.turns import NONE, Turn, Turns
+from refold.temporal.data.workflow_tasks import NONE, WorkflowTask, WorkflowTasks
 
 if TYPE_CHECKING:
     # The SDK's own, so not for certain there at run time; `committed` activates without batches where it is not.
@@ -70,12 +70,12 @@ class _Part:
     """The jobs of a workflow task that the workflow has not received yet.
 
     Args:
-        turn: The workflow task; None is the one that the worker has been given.
+        workflow_task: The workflow task; None is the one that the worker has been given.
         jobs: What came with it.
     """
 
-    def __init__(self, turn: Turn | None, jobs: Sequence[WorkflowActivationJob]) -> None:
-        self.turn = turn
+    def __init__(self, workflow_task: WorkflowTask | None, jobs: Sequence[WorkflowActivationJob]) -> None:
+        self.workflow_task = workflow_task
         self.jobs = _in_order(job for job in jobs if not _is_own(job))
         self.fired = any(job.fire_timer.seq == OWN for job in jobs)
 
@@ -101,14 +101,14 @@ class Batches:
         self._seen = 0  # the start of the last workflow task
         self._at = Timestamp()  # the time of the last activation
 
-    def activate(self, act: WorkflowActivation, turns: Turns = NONE) -> WorkflowActivationCompletion:
+    def activate(self, act: WorkflowActivation, workflow_tasks: WorkflowTasks = NONE) -> WorkflowActivationCompletion:
         """Activate the workflow with the first of the jobs that it has not been given yet.
 
         Args:
             act: See the SDK.
-            turns: The workflow tasks of the run that is rebuilt.
+            workflow_tasks: The workflow tasks of the run that is rebuilt.
         """
-        parts = [_Part(*part) for part in turns.parted(act, self._seen)]
+        parts = [_Part(*part) for part in workflow_tasks.parted(act, self._seen)]
         self._seen = max(self._seen, act.history_length)
         own = [job for job in act.jobs if _is_own(job)]
         if not own and (_asks(act.jobs) or not (self._rest or len(parts) > 1 or _needs_batches(act.jobs))):
@@ -118,7 +118,7 @@ class Batches:
             self._rest[0].add(parts[0].jobs)
         else:
             self._rest = [*(self._rest or [_Part(None, ())]), *parts]
-            self._next_turn()
+            self._next_part()
         part = self._rest[0]
         jobs, part.jobs = _split(part.jobs, BATCH if self._taken < PER_TASK else 0)
         self._taken += BATCH * (1 + max(0, self._open) // CROWD) * any(map(_counts, jobs))
@@ -126,7 +126,7 @@ class Batches:
             jobs += [job for job in part.jobs if job.HasField("do_update")]
             part.jobs = [job for job in part.jobs if not job.HasField("do_update")]
         batch = _batch(act, part, jobs)
-        if part.turn is not None and batch.timestamp.ToNanoseconds() < self._at.ToNanoseconds():
+        if part.workflow_task is not None and batch.timestamp.ToNanoseconds() < self._at.ToNanoseconds():
             batch.timestamp.CopyFrom(self._at)  # as sdk-core does if the clock of a local activity's worker is ahead
         self._at = batch.timestamp
         completion = self._activate(batch)
@@ -134,7 +134,7 @@ class Batches:
         if completion.HasField("failed") or ended:
             self._rest = []
         elif not part.jobs or (self._taken >= PER_TASK and len(self._rest) > 1):
-            self._next_turn()
+            self._next_part()
         if self._rest:
             self._ask_for_more(completion)
         return completion
@@ -145,14 +145,14 @@ class Batches:
         self._open += sum(command.HasField("schedule_activity") for command in completion.successful.commands)
         return completion
 
-    def _next_turn(self) -> None:
+    def _next_part(self) -> None:
         """Move on to the next workflow task; jobs left from the one before come first."""
         left = self._rest.pop(0).jobs
         if self._rest:
-            turn = self._rest[0]
-            self._waits = self._waits and not turn.fired
-            self._taken = PER_TASK if self._waits and not any(map(_counts, turn.jobs)) else 0
-            turn.jobs = _in_order([*left, *turn.jobs])
+            part = self._rest[0]
+            self._waits = self._waits and not part.fired
+            self._taken = PER_TASK if self._waits and not any(map(_counts, part.jobs)) else 0
+            part.jobs = _in_order([*left, *part.jobs])
 
     def _ask_for_more(self, completion: WorkflowActivationCompletion) -> None:
         commands = completion.successful.commands
@@ -175,10 +175,10 @@ def _batch(act: WorkflowActivation, part: _Part, jobs: Iterable[WorkflowActivati
     batch.CopyFrom(act)
     del batch.jobs[:]
     batch.jobs.extend(jobs)
-    if part.turn is not None:
-        batch.timestamp.CopyFrom(part.turn.at)
-        batch.history_length, batch.history_size_bytes = part.turn.started, part.turn.size
-        batch.continue_as_new_suggested, batch.is_replaying = part.turn.suggested, True
+    if part.workflow_task is not None:
+        batch.timestamp.CopyFrom(part.workflow_task.at)
+        batch.history_length, batch.history_size_bytes = part.workflow_task.started, part.workflow_task.size
+        batch.continue_as_new_suggested, batch.is_replaying = part.workflow_task.suggested, True
     if part.jobs:
         batch.history_length, batch.continue_as_new_suggested = 0, False
     return batch

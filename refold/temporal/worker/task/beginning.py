@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from temporalio import workflow
 
-from refold.carrying import resumed
+from refold.compatibility import resumed
 from refold.core.authoring.skill import Skill
 from refold.core.events import Event
 from refold.core.fold.apply import planned

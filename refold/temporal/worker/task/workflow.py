@@ -37,7 +37,7 @@ from refold.engine.view import view_of
 from refold.temporal.data.inputs import AnotherRelease, check_start, start_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierPart, EarlierRun, PartEnded, Segment, TaskResult, TaskStart
-from refold.temporal.recorded.here import announce
+from refold.temporal.recorded.handover import announce
 from refold.temporal.traced import tell_entry
 from refold.temporal.worker.activation.batches import more_comes
 from refold.temporal.worker.profile import Profile

@@ -9,7 +9,7 @@ from refold.core.events import UserMessage
 from refold.effects.asking import ASK_AGAIN
 from refold.temporal.data.wire import TaskStart
 from tests.temporal import skills
-from tests.temporal.data.test_turns import SIGNAL, Written
+from tests.temporal.data.test_workflow_tasks import SIGNAL, Written
 from tests.temporal.recorded.test_comparing import Readings
 from tests.temporal.test_task import text
 from tests.temporal.worker.activated import Activated, queried, signaled

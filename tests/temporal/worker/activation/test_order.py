@@ -312,14 +312,14 @@ async def test_an_error_in_a_callback_leaves_no_task_waiting(
     An effect's end that cannot be taken fails the task with the reason. Where a request to cancel comes along with it,
     the task takes that first, and needs the effect no more.
     """
-    take = SkillWorkflow._take
+    take = SkillWorkflow._take_one
 
     def failing(self: SkillWorkflow, event: Event, at: datetime | None = None) -> Entry:
         if isinstance(event, ActivityResult):
             raise SkillError("what nobody foresaw")
         return take(self, event, at)
 
-    monkeypatch.setattr(SkillWorkflow, "_take", failing)
+    monkeypatch.setattr(SkillWorkflow, "_take_one", failing)
     mill = Mill(client, values, seed=0)
     async with mill.hands():
         async with mill.worker(max_cached_workflows=0):

@@ -26,7 +26,7 @@ from refold import (
 )
 from refold.agent import Budget
 from refold.agent.plugins import Plugin
-from refold.carrying import carried, resumed
+from refold.compatibility import carried, resumed
 from refold.core.commands import PartBudget
 from refold.core.fold.apply import planned
 from refold.core.gates import DecisionMade

@@ -12,7 +12,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
-from refold.temporal.data.turns import NONE, Turns, turns_of
+from refold.temporal.data.workflow_tasks import NONE, WorkflowTasks, workflow_tasks_of
 from refold.temporal.worker.activation import batches
 from refold.temporal.worker.activation.batches import BATCH, CROWD, OWN, PER_TASK, Batches
 
@@ -30,13 +30,13 @@ class Written:
     """A history as a server writes it, where each workflow task is scheduled before its events come. An event's time is
     its number, in seconds."""
 
-    def __init__(self, *turns: tuple[str, ...]) -> None:
+    def __init__(self, *workflow_tasks: tuple[str, ...]) -> None:
         self.events: list[HistoryEvent] = []
         self.add("workflow_execution_started")
-        for turn in turns:
-            self.turn(turn)
+        for workflow_task in workflow_tasks:
+            self.workflow_task(workflow_task)
 
-    def turn(self, brings: Sequence[str]) -> list[HistoryEvent]:
+    def workflow_task(self, brings: Sequence[str]) -> list[HistoryEvent]:
         """A workflow task: its events, and those of the server around them."""
         scheduled, *rest = TASK
         return [self.add(name) for name in (scheduled, *brings, *rest)]
@@ -92,24 +92,24 @@ class Workflow:
         return [one for one in given if one[2]]
 
 
-def take(taking: Batches, act: WorkflowActivation, turns: Turns = NONE) -> bool:
+def take(taking: Batches, act: WorkflowActivation, workflow_tasks: WorkflowTasks = NONE) -> bool:
     """One activation, and those that it asks for: core resolves the activity that nobody performs.
 
     Returns:
         Whether a timer was started, which a history holds.
     """
-    completion = taking.activate(act, turns)
+    completion = taking.activate(act, workflow_tasks)
     while any(command.schedule_activity.seq == OWN for command in completion.successful.commands):
         more = WorkflowActivation(history_length=act.history_length, timestamp=act.timestamp)
         more.jobs.add().resolve_activity.seq = OWN
-        completion = taking.activate(more, turns)
+        completion = taking.activate(more, workflow_tasks)
     return any(command.HasField("start_timer") for command in completion.successful.commands)
 
 
-def activated(act: WorkflowActivation, turns: Turns) -> list[tuple[int, int, list[str]]]:
+def activated(act: WorkflowActivation, workflow_tasks: WorkflowTasks) -> list[tuple[int, int, list[str]]]:
     """What the workflow is given."""
     workflow = Workflow()
-    take(Batches(workflow.activate), act, turns)
+    take(Batches(workflow.activate), act, workflow_tasks)
     return workflow.given
 
 
@@ -119,7 +119,7 @@ def test_events_of_two_workflow_tasks_are_taken_apart() -> None:
     """
     events = Written((), (ACTIVITY,), (SIGNAL, SIGNAL)).events
 
-    given = activated(merged(events), turns_of(events))
+    given = activated(merged(events), workflow_tasks_of(events))
 
     assert given == [(7, 7, ["resolve_activity"]), (12, 12, ["signal_workflow", "signal_workflow"])]
 
@@ -141,7 +141,7 @@ def test_a_kind_that_history_tells_otherwise_is_not_taken_apart() -> None:
     act = merged(events)
     del act.jobs[[job.HasField("resolve_activity") for job in act.jobs].index(True)]
 
-    assert activated(act, turns_of(events)) == [
+    assert activated(act, workflow_tasks_of(events)) == [
         (8, 8, ["signal_workflow"]),
         (13, 13, ["resolve_activity", "fire_timer"]),
     ]
@@ -181,7 +181,7 @@ TURNS = st.lists(
 @given(TURNS, st.randoms(use_true_random=False))
 @pytest.mark.parametrize(("batch", "per_task", "crowd"), [(1, 2, 9), (1, 9, 1), (2, 8, 3), (BATCH, PER_TASK, CROWD)])
 def test_a_replay_is_given_what_the_task_was_given(
-    batch: int, per_task: int, crowd: int, turns: list[list[str]], random: Random
+    batch: int, per_task: int, crowd: int, workflow_tasks: list[list[str]], random: Random
 ) -> None:
     """
     Whatever each workflow task brought, in whatever batches, and whichever of them core merges: the same jobs at the
@@ -193,10 +193,10 @@ def test_a_replay_is_given_what_the_task_was_given(
         patched.setattr(batches, "CROWD", crowd)
         lived, written, waits = Workflow(), Written(), False
         taking, together = Batches(lived.activate), [list[HistoryEvent]()]
-        for brings in [*turns, *[[]] * 10]:
+        for brings in [*workflow_tasks, *[[]] * 10]:
             fires = waits and (not brings or random.random() < 0.5)
             told = [*(one for one in brings if one != REFUSED), *[OWN_TIMER] * fires]
-            events = written.turn(told)
+            events = written.workflow_task(told)
             act = merged(events)
             for _ in range(brings.count(REFUSED)):
                 act.jobs.add().do_update.SetInParent()
@@ -214,6 +214,6 @@ def test_a_replay_is_given_what_the_task_was_given(
         again = Batches(replayed.activate)
         for events in together:
             if events and (act := merged(events)).jobs:
-                take(again, act, turns_of(written.events))
+                take(again, act, workflow_tasks_of(written.events))
 
     assert replayed.remembered() == lived.remembered()

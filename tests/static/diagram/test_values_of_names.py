@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from refold.static.code.module import parse
 from refold.static.code.units import unit_of
-from refold.static.diagram.held import held
 from refold.static.diagram.outcomes import Reader
+from refold.static.diagram.values_of_names import held
 
 SIMPLE = st.sampled_from(["a = N", "a: int = N", "b = a", "a = b", "use(N, a)", "fail()"])
 LEAVING = st.sampled_from(["if going(): return", "if going(): raise Failed"])

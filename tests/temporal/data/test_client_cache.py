@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.temporal.data.buckets.kept import Kept
+from refold.temporal.data.buckets.client_cache import Kept
 
 
 class Door:

@@ -20,14 +20,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.history.v1 import HistoryEvent
 
 if TYPE_CHECKING:
-    # The SDK's own, so not for certain there at run time; `committed` makes no use of turns where it is not.
+    # The SDK's own, so not for certain there at run time; `committed` makes no use of workflow tasks where it is not.
     from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class WorkflowTask:
     """A workflow task that a worker completed, and that sdk-core may take for a heartbeat.
 
     Attributes:
@@ -44,44 +44,46 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
-    """The turns of a run, as far as its history was read.
+class WorkflowTasks:
+    """The workflow tasks of a run, as far as its history was read.
 
     Attributes:
-        turns: In their order.
+        workflow_tasks: In their order.
         brought: The number of each event that a workflow is told of, with the field of the job that tells it.
         upto: The number of the last event that was read.
     """
 
-    turns: Sequence[Turn] = ()
+    workflow_tasks: Sequence[WorkflowTask] = ()
     brought: Sequence[tuple[int, str]] = ()
     upto: int = 0
 
-    def within(self, since: int, upto: int) -> list[Turn]:
-        """The turns with events after `since` and before `upto`, whose events are delivered along with those of `upto`.
+    def within(self, since: int, upto: int) -> list[WorkflowTask]:
+        """The workflow tasks after `since` and before `upto` whose events are delivered along with those of `upto`.
 
         Args:
-            since: The start of the turn before; 0 before the first.
-            upto: The start of the latter.
+            since: The start of the workflow task before; 0 before the first.
+            upto: The start of that one.
         """
         found = []
-        for turn in _between(self.turns, since, upto, key=lambda turn: turn.started):
-            if _between(self.brought, since, turn.started, key=_id):
-                found.append(turn)
-            since = turn.started
+        for one in _between(self.workflow_tasks, since, upto, key=lambda one: one.started):
+            if _between(self.brought, since, one.started, key=_id):
+                found.append(one)
+            since = one.started
         return found
 
-    def parted(self, act: WorkflowActivation, since: int) -> list[tuple[Turn | None, list[WorkflowActivationJob]]]:
-        """An activation's jobs by the turn that delivered them; None stands for the activation's own, which come last.
+    def parted(
+        self, act: WorkflowActivation, since: int
+    ) -> list[tuple[WorkflowTask | None, list[WorkflowActivationJob]]]:
+        """An activation's jobs by the workflow task that delivered them; None stands for its own, which come last.
 
         Args:
             act: The activation.
-            since: The start of the turn that was activated before.
+            since: The start of the workflow task that was activated before.
         """
         within = self.within(since, act.history_length)
         if not within:
             return [(None, list(act.jobs))]
-        starts, last = [turn.started for turn in within], len(within)
+        starts, last = [one.started for one in within], len(within)
         events = defaultdict[str, list[int]](list)
         for id, kind in _between(self.brought, since, act.history_length, key=_id):
             events[kind].append(bisect_right(starts, id))
@@ -95,29 +97,29 @@ class Turns:
         return list(zip([*within, None], jobs, strict=True))
 
 
-NONE = Turns()
+NONE = WorkflowTasks()
 
 
-def turns_of(events: Iterable[HistoryEvent]) -> Turns:
-    """The turns in a run's history.
+def workflow_tasks_of(events: Iterable[HistoryEvent]) -> WorkflowTasks:
+    """The workflow tasks in a run's history.
 
     Args:
         events: From its first event on.
     """
-    turns, brought = [], []
+    workflow_tasks, brought = [], []
     event, started, completed = HistoryEvent(), HistoryEvent(), False
     for event in events:
         name = (event.WhichOneof("attributes") or "").removesuffix("_event_attributes")
         if completed and name == "workflow_task_scheduled":
-            turns.append(_turn(started))
+            workflow_tasks.append(_workflow_task(started))
         completed = name == "workflow_task_completed"
         if name == "workflow_task_started":
             started = event
         if (kind := _JOBS.get(name)) is not None:
             brought.append((event.event_id, kind))
     if completed:  # an update's workflow task is not in history while it is under way
-        turns.append(_turn(started))
-    return Turns(turns=turns, brought=brought, upto=event.event_id)
+        workflow_tasks.append(_workflow_task(started))
+    return WorkflowTasks(workflow_tasks=workflow_tasks, brought=brought, upto=event.event_id)
 
 
 def _between(of: Sequence[T], since: int, upto: int, key: Callable[[T], int]) -> Sequence[T]:
@@ -129,9 +131,9 @@ def _id(brought: tuple[int, str]) -> int:
     return brought[0]
 
 
-def _turn(started: HistoryEvent) -> Turn:
+def _workflow_task(started: HistoryEvent) -> WorkflowTask:
     of = started.workflow_task_started_event_attributes
-    return Turn(
+    return WorkflowTask(
         started=started.event_id,
         at=started.event_time,
         size=of.history_size_bytes,
