@@ -144,8 +144,8 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
     tried = description.raw_description.pending_workflow_task.attempt - 1
     if tried > 1:
         return (
-            f"{NO_REASON} of its workflow task, tried {tried} times, since the first attempt was lost with its worker; "
-            f"it will of the next. The log of the worker that polls task queue {queue!r} tells at once"
+            f"{NO_REASON} of its workflow task, tried {tried} times: it keeps that of a first attempt alone, which was "
+            f"lost with its worker. Look again later, or read the log of the worker that polls task queue {queue!r}"
         )
     return slow(queue, pinned, polls)
 

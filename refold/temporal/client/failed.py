@@ -34,12 +34,11 @@ async def failed_task(
 
 
 async def try_anew(client: Client, description: WorkflowExecutionDescription) -> bool:
-    """Make the next attempt of a workflow task a first one where the first was lost with its worker, or failed since
-    that could not read the history in time.
+    """Make the server begin a new first attempt of a task's workflow task, by a signal that the task ignores.
 
-    Any event does that; this one says nothing to the task. It is sent again only if the new first attempt was lost,
-    too, and `MOST_ANEW` times while a task stands still, so that looking at a task whose workers are lost again and
-    again does not fill its history.
+    Sent where the first attempt was lost with its worker, or failed because the worker could not read the history in
+    time: the server keeps the failure of a first attempt alone. At most `MOST_ANEW` signals are sent while the task
+    makes no progress, so that whoever looks at it again and again does not fill its history.
 
     Returns:
         Whether it was sent.
@@ -79,8 +78,10 @@ def _is_ours(event: HistoryEvent) -> bool:
 
 
 async def _attempts(client: Client, description: WorkflowExecutionDescription) -> list[HistoryEvent]:
-    """The newest events since a worker last took some in, newest first; none while a first attempt is under way, or if
-    the server does not tell."""
+    """The events after the last completed workflow task, newest first, `NEWEST_EVENTS` at most.
+
+    Empty while a first attempt is under way, or if the server refuses.
+    """
     if description.raw_description.pending_workflow_task.attempt <= 1:
         return []
     request = GetWorkflowExecutionHistoryReverseRequest(

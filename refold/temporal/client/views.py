@@ -223,7 +223,7 @@ _END = "read the end of"
 _REFUSALS = (UnknownSkill.__name__, InputRejected.__name__)
 
 NEVER_BEGAN = "never began"
-"""What a client says that terminates a task which no worker has begun."""
+"""Why a task that no worker has begun is terminated, as a detail of its termination."""
 
 
 async def _raise_refusal(

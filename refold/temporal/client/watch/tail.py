@@ -40,7 +40,7 @@ REPORT_POLL_S = 0.25
 """The shortest interval, in seconds, of polling for tools' reports; it grows while no tool reports anything."""
 
 SILENT_POLL_S = 5.0
-"""The longest one."""
+"""The longest interval, in seconds, of polling for tools' reports."""
 
 PAUSES = (Status.INPUT_REQUIRED, Status.AUTH_REQUIRED)
 
