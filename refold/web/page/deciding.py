@@ -1,5 +1,6 @@
-"""What people send from the page: decisions, answers, resolutions. Each is checked where all of its kind are: by the
-task. The page adds who sends it.
+"""The page's forms for decisions, answers and resolutions.
+
+The task checks them, as it does from any client; the page adds who sends them.
 """
 
 from __future__ import annotations
@@ -46,9 +47,11 @@ Gates = Sequence[tuple[str, str]]
 
 
 def again(handler: Handler) -> Handler:
-    """What is not taken is shown once more, with what the person typed and why it was not taken; or can be sent again
-    as it is, where nobody is there to take it now. If the task has taken it and the server then goes away, the page
-    says so, and sends nothing again.
+    """Wrap a form's handler so that nothing a person typed is lost.
+
+    If the task refuses the form, it is shown again with the input and the reason. If no worker answers, the page offers
+    to send it again as it is. If the task has taken it and the server then went away, the page says so, and sends
+    nothing again.
     """
 
     async def answered(call: Call) -> Response:

@@ -58,7 +58,8 @@ BODY_BYTES = 2 * 1024 * 1024
 """The largest form that is read."""
 
 MOST_FIELDS = 4_000
-"""Of a form. What people type into brings a second one, its mark."""
+"""The most fields of a form. One that people type into counts twice: a hash of its first value is sent along."""
+
 AS = "as"
 """The field of a form that names the person for whom its page was made: nothing is done in the name of another."""
 
@@ -66,10 +67,11 @@ SAID = "refold_said"
 """The cookie that carries one sentence to the next page."""
 
 SAID_BYTES = 2_000
-"""How much of it: signed and in base64, and with the task that it is about, browsers take no more than 4,096 bytes."""
+"""The longest sentence in the cookie `SAID`, in bytes. Browsers take 4,096 bytes, and the cookie also has the task's id
+and a signature, all in base64."""
 
 ONCE = re.compile(r"[0-9a-f]{8}")
-"""What a form that starts a task is known by, so that it starts one task however often it is sent."""
+"""The id of one showing of a form that starts a task: the form starts one task, however often it is sent."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -195,7 +197,7 @@ class Call:
 
     @property
     def once(self) -> str:
-        """What the form is known by, see `ONCE`; empty if it says nothing of the kind."""
+        """The form's id, see `ONCE`; empty if it has none."""
         given = self.form.get("once", "")
         return given if ONCE.fullmatch(given) else ""
 
@@ -478,7 +480,8 @@ async def form_of(request: Request) -> dict[str, list[str]]:
                     raise Refused(413, f"a form takes at most {BODY_BYTES // 1024 // 1024} MB; nothing happened")
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
     except (UnicodeDecodeError, ValueError):
-        raise Refused(400, "the form cannot be read, so nothing happened") from None
+        why = f"the form is not UTF-8, or has more than {MOST_FIELDS:,} fields, so nothing happened"
+        raise Refused(400, f"{why}; choose fewer tasks at a time") from None
     except ClientDisconnect:
         raise Refused(400, "the form broke off, so nothing happened") from None
     except TimeoutError:

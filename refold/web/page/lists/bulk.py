@@ -81,7 +81,7 @@ class Bulk:
         if call.form.get("all") == "yes":
             chosen, more = await _all_that_fit(call, ACTIONS[action])
             if not chosen:
-                raise InputRejected("with no task that fits the filters this can be done, so nothing happened")
+                raise InputRejected(f"of the tasks that fit the filters, there is none to {action}; nothing happened")
         else:
             chosen = list(dict.fromkeys(call.fields.get("task", [])))
             if not chosen:
