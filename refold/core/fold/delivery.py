@@ -179,7 +179,8 @@ def _call(draft: Draft, event: Event) -> None:
 def _end_race(draft: Draft, event: Event) -> None:
     """Withdraw what lost a race to this outcome, and hold the outcome until compensated effects are performed again.
 
-    What else the skill answers follows from results that compensation voided; it is called again with the new ones.
+    Nothing else that the skill answers is applied: it follows from results that compensation made invalid. The skill is
+    called again with the new ones.
     """
     lost = _lost_to(draft, event)
     draft.withdraw(lost)
@@ -203,7 +204,7 @@ def _overtake(draft: Draft, fresh: Sequence[Event]) -> None:
         return
     changed = stuck.keys() != _stuck(draft.base.pending).keys()
     ends = [one for one in (*fresh, *(draft.held if changed else ())) if isinstance(one, TimerFired)]
-    # One end tells for all: steps, which alone have races, go on with every outcome that is there.
+    # One timer is enough: a step, and only steps have races, goes on with all outcomes that have come.
     if not ends or not stuck.keys() <= set(_lost_to(draft, ends[0])) or not draft.patched(OVERTAKES):
         return
     draft.withdraw(tuple(stuck))
