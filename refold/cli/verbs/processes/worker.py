@@ -76,7 +76,7 @@ Grace = Annotated[
     ),
 ]
 MOST = 1_000_000
-"""Of slots, threads and the like: more than a machine has room for, and less than the SDK's numbers can hold."""
+"""The largest `--slots`, `--threads` and so on: more than a machine has room for, less than the SDK's numbers hold."""
 
 Slots = Annotated[
     int | None,
