@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -223,6 +224,8 @@ async def run_worker(
     try:
         async with _set_by_signals(stop), answering(checks, health):
             await _until_ready(worker, running, stopping, plugin)
+            # What is loaded by now stays: the collector need not look through it while tasks run.
+            gc.freeze()
             if ready is not None and not (running.done() or stopping.done()):
                 ready(worker)
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
