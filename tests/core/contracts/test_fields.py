@@ -192,7 +192,7 @@ def writing(kind: type[BaseModel], fields: dict[str, Any], seen: list[Any]) -> A
     )
 
 
-@pytest.mark.parametrize(("kind", "fields", "value", "data"), WRITTEN, ids=[str(one) for _, one, *_ in WRITTEN])
+@pytest.mark.parametrize(("kind", "fields", "value", "data"), WRITTEN, ids=[" ".join(one) for _, one, *_ in WRITTEN])
 def test_a_step_writes_what_the_states_model_takes(
     kind: type[BaseModel], fields: dict[str, Any], value: Any, data: Any
 ) -> None:
