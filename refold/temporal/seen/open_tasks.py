@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
@@ -99,6 +99,7 @@ class OpenTasks:
         self._queues = tuple(dict.fromkeys(queues))
         self._every_s = every_s
         self._skills: set[str] = set()
+        self._server_ahead_s = float("-inf")
         self.looked = asyncio.Event()
 
     async def run(self) -> None:
@@ -183,11 +184,21 @@ class OpenTasks:
             report_stats=True,
         )
         said = await self._client.workflow_service.describe_task_queue(request, retry=False, timeout=PATIENCE)
-        lately = time.time() - POLLING_S
-        polling = sum(poller.last_access_time.ToNanoseconds() / 1e9 >= lately for poller in said.pollers)
-        level(metrics.QUEUE_POLLERS, polling, queue, kind)
+        level(metrics.QUEUE_POLLERS, self._polling(said.pollers), queue, kind)
         level(metrics.QUEUE_BACKLOG, max(0, said.stats.approximate_backlog_count), queue, kind)
         level(metrics.QUEUE_AGE, max(0.0, said.stats.approximate_backlog_age.ToNanoseconds() / 1e9), queue, kind)
+
+    def _polling(self, pollers: Iterable[PollerInfo]) -> int:
+        """How many of the workers poll now.
+
+        The server does not tell its time, and this machine's clock may be ahead. The newest poll of any queue tells the
+        server's time, and the monotonic clock what has passed since. Until a worker polls, it is the time of the last
+        poll before the first look: workers that were gone by then count for up to `POLLING_S` more.
+        """
+        polled = [one.last_access_time.ToNanoseconds() / 1e9 for one in pollers]
+        here = time.monotonic()
+        self._server_ahead_s = max(self._server_ahead_s, *(at - here for at in polled), float("-inf"))
+        return sum(at >= here + self._server_ahead_s - POLLING_S for at in polled)
 
 
 def _skill(execution: WorkflowExecution) -> str:

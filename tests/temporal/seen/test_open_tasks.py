@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.taskqueue.v1 import PollerInfo
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.client import Client
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError, RPCStatusCode
@@ -82,6 +86,31 @@ async def test_skills_beyond_the_bound_are_added_up() -> None:
     assert sum(listed.values()) == LISTED
     assert len(listed) == metrics.SKILL.most - 1  # the first two skills have no task now
     assert shown(kept) == {skill: 2 * value for skill, value in listed.items()}
+
+
+@pytest.mark.parametrize("ahead_s", [-3600, 0, 3600])
+async def test_workers_count_by_the_clock_of_the_server(ahead_s: int) -> None:
+    """
+    On a machine whose clock is ahead, or behind, workers that poll are counted, and those that are gone are not.
+    """
+    began = time.time() - ahead_s
+    polled = {"served": [began - 1, began - 60, began - 100], "left": [began - 120], "unknown": []}
+    times = {queue: [Timestamp(seconds=int(at)) for at in ats] for queue, ats in polled.items()}
+
+    async def describe(request: DescribeTaskQueueRequest, **_: Any) -> DescribeTaskQueueResponse:
+        pollers = [PollerInfo(last_access_time=at) for at in times[request.task_queue.name]]
+        return DescribeTaskQueueResponse(pollers=pollers)
+
+    server: Any = PausedTasks()
+    server.namespace, server.workflow_service = "default", SimpleNamespace(describe_task_queue=describe)
+    with counting() as kept:
+        await OpenTasks(server, list(polled)).look()
+
+    counts = kept.all_of("refold_queue_pollers")
+    assert {at: count for at, count in counts.items() if count} == {
+        ("served", "workflow"): 2,
+        ("served", "activity"): 2,
+    }
 
 
 async def test_it_has_looked_once_the_server_was_asked() -> None:
