@@ -13,6 +13,7 @@ from temporalio.client import Client
 from refold import Content, DefinitionError, InputRejected, testing
 from refold.core.errors import RefoldError
 from refold.engine import Engine, EngineError, NotConnected, TaskFilter
+from refold.export.engine import ExportEngine
 from refold.temporal import (
     Drained,
     RefoldPlugin,
@@ -23,6 +24,7 @@ from refold.temporal import (
     make_worker,
     run_worker,
 )
+from refold.temporal.keeping.purge import Purge
 from refold.temporal.schedules.schedules import Schedules
 from refold.testing import Clock, FakeEngine, ScriptError
 from refold.testing.fake_engine.controls import Controls
@@ -41,6 +43,7 @@ VALID = {
     "skill": "hello",
     "wanted": TaskFilter(),
     "approved": True,
+    "dry": True,
     "turn": "x",
     "timing": Timing(every=timedelta(hours=1)),
     "plugin": RefoldPlugin(),
@@ -160,6 +163,30 @@ async def test_a_schedule_says_what_it_takes(unreached: TemporalEngine) -> None:
             said = "a message must be|starts by the id" if parameter in ("content", "skill") else rf"^{parameter} is "
             with pytest.raises(InputRejected, match=said):
                 await outcome_of(getattr(unreached.schedules, name), given)
+
+
+async def test_a_purge_says_what_it_takes() -> None:
+    """
+    A text is no list of ids, although Python goes through its letters.
+    """
+    purge = TemporalEngine(await Client.connect("127.0.0.1:1", lazy=True, plugins=[RefoldPlugin()])).purge()
+
+    with pytest.raises(InputRejected, match=r"^task_ids is a list of texts; got 't' \(str\)"):
+        await outcome_of(purge.run, {"task_ids": "t", "dry": True})
+    for name in vars(Purge):
+        for parameter, given in wrong(getattr(Purge, name)) if not name.startswith("_") else ():
+            with pytest.raises(InputRejected, match=rf"^{parameter} is "):
+                await outcome_of(getattr(purge, name), given)
+
+
+@pytest.mark.parametrize("name", [name for name in ENGINE if hasattr(ExportEngine, name)])
+async def test_an_export_says_what_it_takes(name: str) -> None:
+    """
+    As the engine does.
+    """
+    for parameter, given in wrong(getattr(ExportEngine, name)):
+        with pytest.raises(InputRejected, match=rf"^{parameter} is .*; got .*Wrong"):
+            await outcome_of(getattr(ExportEngine([]), name), given)
 
 
 @pytest.mark.parametrize(

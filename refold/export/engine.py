@@ -16,6 +16,7 @@ from refold.core.fold.journal import Entry, no_entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lineage.upgrade import upgraded
 from refold.engine import Build, OffspringView, TaskExists, TaskNotFound, TaskView, UnknownSkill
+from refold.engine.arguments import methods_take
 from refold.engine.refusals import check_task_id
 from refold.export.differs import refolded
 from refold.export.layout import ExportError
@@ -27,6 +28,7 @@ from refold.record import Explanation, TaskRecord, explain, record_of, with_entr
 Skills = Mapping[str, Skill]
 
 
+@methods_take()
 class ExportEngine:
     """The tasks of an export; methods as in `refold.engine.Engine`.
 

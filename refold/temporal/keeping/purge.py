@@ -22,6 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.lifecycle import TaskState
 from refold.core.values import Value, lean
 from refold.engine import EngineError, TaskFilter, TaskNotFound
+from refold.engine.arguments import methods_take
 from refold.temporal.client import lineage, search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
@@ -106,6 +107,7 @@ class _Ended:
     left: list[Left] = field(default_factory=list)
 
 
+@methods_take()
 class Purge:
     """Purges tasks of one server."""
 
