@@ -91,6 +91,26 @@ async def test_schedules_are_listed_with_when_they_are_due(engine: FakeEngine, o
         assert (await ada.get(missing)).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("waiting", "said"),
+    [
+        (0, "4 started, 3 left out as a task was open, 2 missed as the server was down</dd>"),
+        (1, "server was down, 1 more waits for an open task</dd>"),
+        (2, ", 2 more wait for an open task</dd>"),
+    ],
+)
+async def test_a_schedule_says_what_became_of_its_starts(
+    engine: FakeEngine, open_page: Open, waiting: int, said: str
+) -> None:
+    """
+    Those that wait, too: with the overlap `queue-all` each of them will be a task.
+    """
+    kept = Kept(engine, seen(overlap="queue-all", started=4, skipped=3, missed=2, waiting=waiting))
+    ada = await open_page(loopback="ada", schedules=kept)
+
+    assert said in (await ada.get("/schedules/morning")).text
+
+
 async def test_a_schedule_changes_only_after_a_question(engine: FakeEngine, open_page: Open) -> None:
     """
     A page asks and changes nothing; the form pauses, resumes, or starts a task, in the person's name.
