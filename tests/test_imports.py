@@ -53,7 +53,7 @@ MAY_IMPORT = {
         *("export", "callbacks", "lineage", "testing", "digests", "divergence", "formats", "record", "engine"),
         "core",
     },
-    "evals": {"evals", "export", "differences", "junit", "record", "engine", "core"},
+    "evals": {"evals", "export", "callbacks", "differences", "junit", "record", "engine", "core"},
     "divergence": {"differences", "digests", "record", "conversation", "core"},
     "engine": {"engine", "record", "cost", "core"},
     "webhooks": {"core"},

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from refold.callbacks.address import without_addresses
 from refold.core.authoring.define import listed, skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.core.commands import Command
@@ -132,7 +133,7 @@ def _result(task: Exported, rerun: Rerun, *, strict: bool) -> Evaluation:
         skill=task.header.skill,
         diverged=bool(first),
         first=first,
-        rows=tuple(rows),
+        rows=tuple(map(_shown, rows)),
         drift=tuple(rerun.recording.drift),
         unrecorded=tuple(rerun.unrecorded),
         unused=tuple(unused),
@@ -149,8 +150,14 @@ def _with_base(rerun: Rerun, now: list[tuple[str, Command]]) -> list[tuple[str, 
     return [*((wait.gate, wait.ask) for wait in rerun.base.waits), *now]
 
 
+def _shown(row: Row) -> Row:
+    """A row without addresses that work."""
+    sides = {"recorded": row.recorded, "now": row.now}
+    return row.model_copy(update={side: tuple(map(without_addresses, lines)) for side, lines in sides.items()})
+
+
 def _first(rows: Sequence[Row]) -> str:
-    """The first row that differs, in words."""
+    """The first row that differs, in words, without addresses that work."""
     place = next((number for number, row in enumerate(rows) if not row.equal), None)
     if place is None:
         return ""
@@ -158,12 +165,12 @@ def _first(rows: Sequence[Row]) -> str:
     if not row.now and not after.recorded and after.now:
         row = Row(recorded_seq=row.recorded_seq, recorded=row.recorded, now=after.now)
     if not row.now:
-        return f"entry {row.recorded_seq} of the record did not happen: {row.recorded[0]}"
+        return f"entry {row.recorded_seq} of the record did not happen: {without_addresses(row.recorded[0])}"
     if not row.recorded:
-        return f"a step that was not recorded: {row.now[0]}"
+        return f"a step that was not recorded: {without_addresses(row.now[0])}"
     was = "; ".join(line for line in row.recorded if line not in row.now) or "nothing more"
     now = "; ".join(line for line in row.now if line not in row.recorded) or "nothing more"
-    was, now = parted(was, now)
+    was, now = parted(without_addresses(was), without_addresses(now))
     return f"entry {row.recorded_seq}: recorded {was}; now {now}"
 
 

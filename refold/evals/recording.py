@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from refold.callbacks.address import without_addresses
 from refold.core.commands import (
     AskApproval,
     AskUser,
@@ -56,13 +57,14 @@ def arguments(command: Command) -> Any:
             return {}
 
 
-def described(command: Command, chars: int = SHOWN_CHARS) -> str:
-    """A command, in a line; its arguments are cut after so many characters."""
-    return f"{command.kind} {command.subject} {shortened(_arguments(command), chars)}"
+def described(command: Command) -> str:
+    """A command, in a line for people: without addresses that work, and cut where it is long."""
+    return f"{command.kind} {command.subject} {shortened(_shown(command), SHOWN_CHARS)}"
 
 
-def _arguments(command: Command) -> str:
-    return json.dumps(arguments(command), ensure_ascii=False, sort_keys=True)
+def _shown(command: Command) -> str:
+    """A command's arguments for people; addresses go before anything is cut, since half of one may be enough."""
+    return without_addresses(json.dumps(arguments(command), ensure_ascii=False, sort_keys=True))
 
 
 def same(command: Command) -> str:
@@ -131,7 +133,7 @@ class Recording:
         if found is None and not exact:
             found = next((id for id, one in self._left.items() if named(one) == name), None)
             if found is not None and not isinstance(command, MODEL_CALLS):
-                was, now = parted(_arguments(self._left[found]), _arguments(command))
+                was, now = parted(_shown(self._left[found]), _shown(command))
                 self.drift.append(f"{command.kind} {command.subject} {now}; recorded: {was}")
         if found is not None:
             del self._left[found]

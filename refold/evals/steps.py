@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from refold.core.events import (
 )
 from refold.core.fold.journal import Entry
 from refold.core.gates import DecisionMade
-from refold.evals.recording import described
+from refold.evals.recording import arguments
 from refold.evals.result import Row
 
 EXACT = 250_000
@@ -40,7 +39,7 @@ class Step:
     Attributes:
         seq: The entry's number.
         key: What happened, by kind and author's name; steps that differ are paired by it.
-        lines: All that is compared.
+        lines: All that is compared, addresses of callbacks too.
     """
 
     seq: int
@@ -68,7 +67,7 @@ def _effects(entry: Entry) -> Iterator[str]:
     yield from (f"says: {_content(message)}" for message in entry.messages)
     yield from (f"hands over: {one.name}: {_content(Content(parts=one.parts))}" for one in entry.artifacts)
     asked = (one.command for one in entry.commands if not isinstance(one.command, Notify))
-    yield from (f"asks: {described(one, sys.maxsize)}" for one in asked)  # whole: arguments may differ at their end
+    yield from (f"asks: {one.kind} {one.subject} {_json(arguments(one))}" for one in asked)
     if entry.status is not None and (entry.ends or entry.reason):
         yield f"ends: {entry.status}{f': {entry.reason}' if entry.reason else ''}"
 

@@ -121,6 +121,63 @@ async def test_a_call_to_an_address_is_delivered_as_it_came(skill: Any, names: l
     assert (found.diverged, found.first, found.status_now) == (False, "", "completed")
 
 
+@flow_skill(id="checkout")
+class CheckoutElsewhere:
+    """The code after a change: it gives the address to another provider, too, and in another form."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        """Check out."""
+        paid = await ctx.callback("paid", expires_s=3600)
+        url = f"{paid.url}?{'more' * 100}"
+        await ctx.tool(callback_skills.check_out, task=ctx.task_id, url=url)
+        await ctx.tool(callback_skills.check_out, task="again", url=url)
+        return ctx.complete(paid.url)
+
+
+@pytest.mark.parametrize("tools", ["recorded", "strict"])
+async def test_what_an_eval_shows_has_no_address_that_works(tools: Any) -> None:
+    """
+    Its results lie in CI's logs, and whoever knows the address can answer the question.
+    """
+    at = FakeEngine([Checkout], tools=callback_skills.TOOLS)
+    await at.start("checkout", Content.from_text("go"), task_id="t1")
+
+    found = await evaluated(await recorded(at), [CheckoutElsewhere], tools=tools)
+
+    token = token_of(callback_skills.handed["t1"])
+    shown = f"{found} {found.model_dump_json()} {junit([('t1', found)])}"
+    assert found.diverged
+    assert "[secret]" in found.first
+    assert [part for part in (token[:20], token[20:40], token[-20:]) if part in shown] == []
+
+
+@flow_skill(id="checkout")
+class CheckoutMisspelled:
+    """Gives away an address that nobody answers."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        """Check out."""
+        paid = await ctx.callback("paid", expires_s=3600)
+        wrong = paid.url[:-1] + ("b" if paid.url.endswith("a") else "a")
+        await ctx.tool(callback_skills.check_out, task=ctx.task_id, url=wrong)
+        await ctx.ask("paid", "the provider says that it is paid", expect=callback_skills.Payment, callback=paid)
+        return ctx.complete("done")
+
+
+async def test_addresses_that_differ_are_a_difference_although_neither_is_shown() -> None:
+    """
+    The verdict is about the addresses themselves.
+    """
+    at = FakeEngine([Checkout], tools=callback_skills.TOOLS)
+    await at.start("checkout", Content.from_text("go"), task_id="t1")
+
+    found = await evaluated(await recorded(at), [CheckoutMisspelled])
+
+    assert (found.diverged, len(found.drift), found.status_now) == (True, 1, "input-required")
+
+
 @flow_skill(id="buys", input=Order)
 class BuysTwice:
     """The code after somebody broke it: it asks for another amount, looks twice, and books."""
