@@ -19,6 +19,7 @@ OPERATE = ROOT / "docs" / "operate.md"
 
 _CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_MACHINE = re.compile(r"(?<![\w.])/(?:(?:root|work)\b|(?:home|tmp|Users)/)\S*|pypi\.org|files\.pythonhosted")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -55,9 +56,27 @@ def test_pages_name_no_machine(page: Path) -> None:
     """
     No path of one machine, no address of a package registry.
     """
-    found = re.findall(r"(?:/root|/work|/home/|/tmp/|/Users/)\S*|pypi\.org|files\.pythonhosted", page.read_text())
+    assert _MACHINE.findall(page.read_text()) == []
 
-    assert found == []
+
+@pytest.mark.parametrize(
+    ("text", "names_one"),
+    [
+        ("see `/work/main/x.py`", True),
+        ("`cd /work`", True),
+        ("file:///root/x", True),
+        ("/home/ada", True),
+        ("refold/temporal/data/workflow_tasks.py", False),
+        ("GET /workflow_tasks.py", False),
+        ("/rooted", False),
+        ("docs/work/x.md", False),
+    ],
+)
+def test_what_names_a_machine(text: str, names_one: bool) -> None:
+    """
+    A whole part of a path, at its beginning.
+    """
+    assert bool(_MACHINE.search(text)) is names_one
 
 
 @EACH_PAGE
