@@ -224,8 +224,6 @@ async def run_worker(
     try:
         async with _set_by_signals(stop), answering(checks, health):
             await _until_ready(worker, running, stopping, plugin)
-            # What is loaded by now stays: the collector need not look through it while tasks run.
-            gc.freeze()
             if ready is not None and not (running.done() or stopping.done()):
                 ready(worker)
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -276,6 +274,7 @@ async def _until_ready(
             log.warning("model_unusable", reason=why)
     finally:
         looking.cancel()
+    gc.freeze()  # what is loaded by now stays: the collector need not look through it while tasks run
 
 
 async def _left(worker: Worker, running: asyncio.Task[None], grace_s: float) -> None:
