@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, StrEnum
+from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -27,7 +29,7 @@ from pydantic.alias_generators import to_camel
 
 from refold import Cmd, Content, Ctx, DefinitionError, SkillError, Status, Step, Transition, UserMessage, table
 from refold.core.authoring.define import skill_of
-from refold.core.codec import codec, misfit
+from refold.core.codec import NoData, codec, misfit
 from tests.core.byhand import ByHand
 from tests.core.small import one_step
 
@@ -188,6 +190,88 @@ def test_models_of_one_generic_are_told_apart() -> None:
     assert "tell the classes apart" in way.lost(box, way.fresh(way.data(box)))
     full = Box[str](held=["a"])
     assert way.lost(full, way.fresh(way.data(full))) == ""
+
+
+class Priced(BaseModel):
+    """An order whose sum is worked out at its first use."""
+
+    net: Decimal
+    note: A | B = A()
+    _seen: int = PrivateAttr(default=0)
+
+    @cached_property
+    def gross(self) -> Decimal:
+        return self.net * 2
+
+
+def priced(net: int = 1, **more: Any) -> Priced:
+    """An order whose sum was looked at."""
+    order = Priced(net=Decimal(net), **more)
+    assert order.gross == 2 * net
+    return order
+
+
+def goes_on_with_an_order() -> Any:
+    """A skill of steps that hands an order on twice: to the next step, and over a question."""
+
+    def begin(ctx: Ctx) -> Transition:
+        return ctx.goto("asks", order=priced())
+
+    def asks(ctx: Ctx, order: Priced) -> Transition:
+        return ctx.await_input("fine", f"{order.gross}?", order=order)
+
+    def answered(ctx: Ctx, order: Priced) -> Transition:
+        return ctx.complete(str(order.gross))
+
+    return one_step(begin, Step("asks", asks), Step("answered", answered).resume_from("asks"))
+
+
+class Reduces:
+    """A skill whose state is an order."""
+
+    @staticmethod
+    def initial() -> Priced:
+        return priced()
+
+    def on_event(self, state: Priced, event: Any, ctx: Ctx) -> Transition:
+        if state.gross == 4:
+            return Transition.complete().message("4")
+        return Transition.await_input("fine", "2?", priced(2))
+
+
+@pytest.mark.parametrize("author", [goes_on_with_an_order, lambda: Reduces], ids=["steps", "reducer"])
+def test_the_value_of_a_cached_property_is_worked_out_again(author: Any) -> None:
+    """
+    It follows from the fields. A task of an earlier release was refused it, as its history says.
+    """
+    task = ByHand(author(), cut=True)
+    task.say()
+    assert task.said == ["2?"], task.reason
+    task.say("yes", gate=task.gate("fine"))
+    assert task.status is Status.COMPLETED, task.reason
+    assert task.folded() == task.task
+
+    old = ByHand(author(), patched=lambda _: False)
+    old.say()
+    assert "it loses 'gross'" in old.reason
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [(lambda: priced(note=B()), "note is a B"), (lambda: seen(priced()), "_seen reads back changed")],
+    ids=["field", "private"],
+)
+def test_what_is_lost_beside_a_cached_property_is_found(lost: Callable[[], Priced], said: str) -> None:
+    """
+    And named, instead of the property.
+    """
+    with pytest.raises(NoData, match=said):
+        codec(Priced).saved(lost())
+
+
+def seen(order: Priced) -> Priced:
+    order._seen = 1
+    return order
 
 
 def test_a_reducers_state_is_looked_at_all_through() -> None:

@@ -53,7 +53,7 @@ class ReducerSkill(Skill):
         if after is UNCHANGED and state is None:
             after = self.first
         elif after is not UNCHANGED:
-            after, fresh = self._encoded(after)
+            after, fresh = self._encoded(after, lambda patch: moment.patched(patch, False))
             moment.enters(_named(after) or type(fresh).__name__)
             if live is not None:
                 live.decoded = (after, fresh)
@@ -73,10 +73,10 @@ class ReducerSkill(Skill):
         except ValidationError as error:
             raise SkillError(f"the saved state does not read back: {problems(error)}") from None
 
-    def _encoded(self, state: Any) -> tuple[JsonValue, Any]:
-        """A state as JSON data, and a new state decoded from that data."""
+    def _encoded(self, state: Any, patched: Callable[[str], bool] = lambda _: True) -> tuple[JsonValue, Any]:
+        """A state as JSON data, and a new state decoded from that data; `patched` as for `Codec.saved`."""
         try:
-            return self.states.saved(state)
+            return self.states.saved(state, patched)
         except NoData as error:
             raise SkillError(f"state {type(state).__name__} cannot be saved: {error}") from None
 

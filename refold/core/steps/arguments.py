@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
@@ -21,9 +21,9 @@ Answer = UserMessage | DecisionMade
 
 
 def arguments_of(
-    step: StepSpec, payload: Mapping[str, Any], message: Answer | None
+    step: StepSpec, payload: Mapping[str, Any], message: Answer | None, patched: Callable[[str], bool]
 ) -> tuple[dict[str, JsonValue], dict[str, Any]]:
-    """What a step is entered with: as JSON data, and as values."""
+    """What a step is entered with: as JSON data, and as values; `patched` as for `Codec.saved`."""
     _refuse_unknown(step, payload)
     args: dict[str, JsonValue] = {}
     values: dict[str, Any] = {}
@@ -33,7 +33,7 @@ def arguments_of(
         given = payload[name] if name in payload else _from_message(param, message)
         if given is MISSING:
             raise SkillError(f"step {step.name!r} needs {name}: {param.type_name}, and nothing gave it")
-        args[name], values[name] = param.encode(given, step.name)
+        args[name], values[name] = param.encode(given, step.name, patched)
     return args, values
 
 
@@ -113,11 +113,16 @@ def _refuse_unknown(step: StepSpec, payload: Mapping[str, Any]) -> None:
         raise SkillError(f"step {step.name!r} takes no {', '.join(sorted(unknown))}; it takes: {step.takes}")
 
 
-def carried(target: StepSpec, payload: Mapping[str, Any], later: Any, *, message: bool) -> dict[str, JsonValue]:
-    """A payload as JSON data, checked before the question is asked and not only when its answer enters `target`."""
+def carried(
+    target: StepSpec, payload: Mapping[str, Any], later: Any, patched: Callable[[str], bool], *, message: bool
+) -> dict[str, JsonValue]:
+    """A payload as JSON data, checked before the question is asked and not only when its answer enters `target`.
+
+    `patched` as for `Codec.saved`.
+    """
     _refuse_unknown(target, payload)
     missing = [name for name in target.needs(message=message) if name not in payload and name not in later]
     if missing:
         needed = ", ".join(f"{name}: {target.params[name].type_name}" for name in missing)
         raise SkillError(f"step {target.name!r} needs {needed}, and nothing will give it: pass it on by keyword")
-    return {name: target.params[name].encode(value, target.name)[0] for name, value in payload.items()}
+    return {name: target.params[name].encode(value, target.name, patched)[0] for name, value in payload.items()}

@@ -81,12 +81,13 @@ class Param:
         """Whether a payload or a message must give the value."""
         return not self.source.beside and self.default is MISSING
 
-    def encode(self, value: Any, step: str) -> tuple[JsonValue, Any]:
+    def encode(self, value: Any, step: str, patched: Callable[[str], bool] = lambda _: True) -> tuple[JsonValue, Any]:
         """`value` as JSON data, and a new value decoded from that data.
 
         Args:
             value: The parameter's value, or its data as `Json`.
             step: The step's name, for the error.
+            patched: See `Codec.saved`.
 
         Raises:
             SkillError: The value does not fit the annotation, or is not the same after decoding.
@@ -97,7 +98,7 @@ class Param:
                 return said, said
             if isinstance(value, Json):
                 return value.data, self.codec.fresh(value.data)
-            return self.codec.saved(value)
+            return self.codec.saved(value, patched)
         except (ValidationError, NoData) as error:
             found = problems(error) if isinstance(error, ValidationError) else error
             came = value.data if isinstance(value, Json) else value

@@ -8,7 +8,7 @@ saved position and the receipts, and must ask for the same commands as before.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -59,6 +59,7 @@ class Drive:
         self.steps, self.resumes, self.moment, self.live, self.hooks = steps, resumes, moment, live, hooks
         self.said = NOTHING
         self._left = False
+        self._patched: Callable[[str], bool] = lambda patch: moment.patched(patch, False)
 
     # --- entering a step
 
@@ -120,7 +121,7 @@ class Drive:
         if message is None:
             return step, payload, None
         self.moment.enters(step.name)
-        args, _ = arguments_of(step, payload, None)
+        args, _ = arguments_of(step, payload, None, self._patched)
         return *self._handler(step, args), message
 
     def _follow(self, step: StepSpec, transition: Transition) -> Transition:
@@ -147,7 +148,7 @@ class Drive:
         """Enter a step, without following its gotos."""
         self.moment.enters(step.name)
         stored = self.hooks.before(step, entered_by)
-        args, values = arguments_of(step, payload, message)
+        args, values = arguments_of(step, payload, message, self._patched)
         self._left = True
         position = Position.entered(step.name, args, self.moment, **self.hooks.keeps(entered_by))
         ctx = Ctx(self.moment)
@@ -304,7 +305,7 @@ class Drive:
             ask = ask.model_copy(update={"expect": reference_of(target.params[ask.slot].annotation)})
         check_timeout(target, ask)
         commands = (*transition.commands[:number], ask, *transition.commands[number + 1 :])
-        args = carried(target, transition.resume or {}, {ask.slot}, message=True)
+        args = carried(target, transition.resume or {}, {ask.slot}, self._patched, message=True)
         gate = self.moment.invocation_id(number)
         position = Position.asking(step.name, target.name, ask.slot, gate, args, **self.hooks.keeps())
         return altered(transition, state=position.data, commands=commands)
@@ -321,7 +322,7 @@ class Drive:
                     f"it takes: {step.takes}"
                 )
             fed_by[command.id] = self.moment.invocation_id(number)
-        args = carried(step, transition.enters.payload, fed_by.keys(), message=False)
+        args = carried(step, transition.enters.payload, fed_by.keys(), self._patched, message=False)
         return altered(transition, state=Position.before(step.name, args, fed_by, **self.hooks.keeps()).data)
 
     def _saved_step(self, name: str) -> StepSpec:
