@@ -43,6 +43,11 @@ See `fields.py`. Earlier releases refused such a value."""
 FIRST_STATE_KEPT = "refold.first_state_kept"
 """The patch with which a first state that reads back changed fails the task; earlier releases began all the same."""
 
+MOVES_ADDED = "refold.moves_added"
+"""The patch with which a contract may gain moves while a task runs whose state lacks the lifecycle's field.
+
+In earlier releases that task failed with a KeyError."""
+
 Data = Mapping[str, JsonValue]
 _SCALARS = {str, int, float, bool}
 
@@ -165,9 +170,17 @@ class StateValidator:
             found.__cause__ = error
             return found
 
-    def lifecycle_of(self, data: Data) -> str:
-        """The lifecycle's state; empty if the contract has no moves."""
-        return str(data[self.contract.lifecycle]) if self.lifecycle.moves else ""
+    def lifecycle_of(self, shared: SharedState) -> str:
+        """The lifecycle's state; empty if the contract has no moves.
+
+        A state that was saved before the contract had moves may lack the field; then its default counts.
+        """
+        field = self.contract.lifecycle
+        if not self.lifecycle.moves:
+            return ""
+        if field not in shared.data and self._patched(MOVES_ADDED):
+            return plain(getattr(shared.state, field))
+        return str(shared.data[field])
 
     # --- before a step
 
@@ -326,7 +339,7 @@ class StateValidator:
 
     def check_invariants_after(self, step: str, source: str, before: Any, after: SharedState) -> None:
         """Raise an `InvariantError` if an invariant does not hold after a step, or its check fails."""
-        target = self.lifecycle_of(after.data)
+        target = self.lifecycle_of(after)
         for one in self._rules:
             if one.at in (None, target) and one.after in (None, source):
                 self._hold(one, step, source, before, after.state)

@@ -160,7 +160,7 @@ class _Orchestrator(Hooks):
             raise SkillError("begins asks for something, or says it; it makes the first state: let a step do the rest")
         self.shared = self.validator.first(state)
         data = self.shared.data
-        lifecycle = self.validator.lifecycle_of(data)
+        lifecycle = self.validator.lifecycle_of(self.shared)
         try:
             self.validator.check_invariants(ORCHESTRATOR, lifecycle, self.shared.state)
         except InvariantError as error:
@@ -192,7 +192,7 @@ class _Orchestrator(Hooks):
 
     def _open(self, step: StepSpec, entered_by: Sequence[str]) -> Execution:
         before = self.shared
-        lifecycle = self.validator.lifecycle_of(before.data)
+        lifecycle = self.validator.lifecycle_of(before)
         guard = Guard(step.name, lifecycle, step.contract.reads)
         view = view_of(before.state, guard)
         self.execution = Execution(

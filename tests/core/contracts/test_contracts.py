@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, cast
 
@@ -1006,6 +1007,57 @@ def test_adapt_by_itself() -> None:
     assert adapt({"goal": "x", "more": 1}, plan=Plan) == StatePatch(plan=Plan(goal="x"))
     with pytest.raises(AdapterError):
         adapt({"goals": "x"}, plan=Plan)
+
+
+# --- a contract that changes while tasks run
+
+
+class Draft(BaseModel):
+    """The state of a skill, before it had a lifecycle."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str = ""
+
+
+class Stage(StrEnum):
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Staged(Draft):
+    """The state of the skill since."""
+
+    stage: Stage = Stage.OPEN
+
+
+def drafting(kind: type[Draft], *moves: Move) -> Any:
+    """A skill that waits for a text, with the state and the moves of its time."""
+
+    async def begin(ctx: Ctx) -> Transition:
+        return ctx.complete().patch(text=await ctx.llm("text", "Write."))
+
+    terms: dict[str, Any] = {"enters": Stage.OPEN} if moves else {}
+    contract = Contract(state=kind, begins=lambda content, ctx: kind(), lifecycle="stage", moves=moves)
+    return skill_of(table("drafting", Step("begin", begin, writes=["text"], **terms).start(), contract=contract))
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["completes", "fails"])
+def test_a_contract_gains_moves_while_a_task_runs(given: bool) -> None:
+    """
+    The task is where the field's default says. One that failed in an earlier release stays failed.
+    """
+    task, old = ByHand(drafting(Draft), cut=True), ByHand(drafting(Draft), cut=True, patched=lambda _: False)
+    for one in (task, old):
+        one.say()
+        one.skill = drafting(Staged, Move(Stage.OPEN, Stage.CLOSED))
+        _ = one.give("text", "Once.") if given else one.fail("text")
+
+    [event] = task.journal[-1].audit
+    assert (event.from_state, event.to_state) == ("open", "closed" if given else "open")
+    assert task.status == ("completed" if given else "failed"), task.reason
+    assert ("forbidden" in task.reason) is not given
+    assert "KeyError" in old.reason
 
 
 # --- without a lifecycle
