@@ -14,7 +14,7 @@ from refold.core.authoring.context import Ctx, Moment
 from refold.core.authoring.signatures import signature
 from refold.core.authoring.skill import Live, Options, Skill
 from refold.core.authoring.tool import tool_spec
-from refold.core.authoring.transition import UNCHANGED, Transition, altered
+from refold.core.authoring.transition import PATCH_REFUSED, UNCHANGED, Transition, altered
 from refold.core.codec import NoData, codec, unsavable
 from refold.core.errors import DefinitionError, SkillError, brief, describe
 from refold.core.events import Event
@@ -121,6 +121,10 @@ def _checked(transition: object, event: Event, ctx: Ctx) -> Transition:
         raise SkillError(
             f"on_event carries {', '.join(transition.resume)} over a wait; a reducer keeps them in its state: "
             "`Transition.await_input(slot, message, state)`"
+        )
+    if transition.writes is not None and ctx._moment.patched(PATCH_REFUSED, False):
+        raise SkillError(
+            "on_event returned a transition with `.patch(...)`; a reducer replaces its state: `Transition.to(state)`"
         )
     return transition
 

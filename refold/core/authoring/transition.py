@@ -24,6 +24,9 @@ from refold.core.values import text
 UNCHANGED: Any = object()
 """The `state` of a transition that does not change the state."""
 
+PATCH_REFUSED = "refold.patch_refused"
+"""The patch with which `.patch(...)` without a contract fails the task; earlier releases ignored the changes."""
+
 
 class StatePatch:
     """Fields of the state and their new values, checked against the contract before any of them is merged.

@@ -15,9 +15,10 @@ from pydantic import JsonValue
 
 from refold.core.authoring.context import Ctx, Moment
 from refold.core.authoring.skill import Live
-from refold.core.authoring.transition import NOTHING, UNCHANGED, Transition, altered
+from refold.core.authoring.transition import NOTHING, PATCH_REFUSED, UNCHANGED, Transition, altered
 from refold.core.commands import AskUser, fingerprint
 from refold.core.content import Content
+from refold.core.contracts.contract import NO_CONTRACT
 from refold.core.errors import CommandError, DecodeError, ReplayMismatch, SkillError, brief, first_of
 from refold.core.events import UserMessage
 from refold.core.fold.questions import reply_value
@@ -284,6 +285,11 @@ class Drive:
             )
         if isinstance(outcome, Transition):
             _check_way_out(step, outcome)
+            if outcome.writes is not None and step.contract is NO_CONTRACT and self._patched(PATCH_REFUSED):
+                raise SkillError(
+                    f"step {step.name!r} returned a transition with `.patch(...)`, and its skill has no contract, so "
+                    "no state to change; hand what is needed to the next step, `return ctx.goto(..., name=value)`"
+                )
         outcome = self.hooks.after(step, outcome, ctx._said)
         if not isinstance(outcome, Transition):
             raise SkillError(

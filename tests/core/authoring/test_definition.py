@@ -301,6 +301,10 @@ def test_a_state_that_was_written_into_wrongly_is_found_at_once(text: str, found
             lambda ctx: Transition() if ctx.llm("a") else None,
             "on_event made the call 'a' on ctx; a reducer asks with `Transition.to(...).cmd(Cmd...)`",
         ),
+        (
+            lambda ctx: Transition.complete().patch(n=1),
+            "on_event returned a transition with `.patch(...)`; a reducer replaces its state: `Transition.to(state)`",
+        ),
         (lambda ctx: ctx.goto("x"), "on_event went to step 'x'; a reducer has states, not steps"),
         (
             lambda ctx: ctx.await_input("q", "?", topic="tides"),

@@ -103,6 +103,10 @@ def returns_a_state(ctx: Ctx) -> Transition:
     return Transition.complete(Order(item="x"))
 
 
+def patches_without_a_contract(ctx: Ctx) -> Transition:
+    return ctx.complete("done").patch(item="x")
+
+
 def leads_nowhere(ctx: Ctx) -> Transition:
     return Transition().message("hi").cmd(Cmd.llm("a"))
 
@@ -165,6 +169,10 @@ async def sends_what_is_no_data(ctx: Ctx) -> Transition:
         ),
         (runs_a_list, "parallel takes coroutines, not []; write ctx.parallel(*...)"),
         (returns_a_state, "step 'begin' returned a transition with a state, Order("),
+        (
+            patches_without_a_contract,
+            "step 'begin' returned a transition with `.patch(...)`, and its skill has no contract, so no state",
+        ),
         (leads_nowhere, "step 'begin' returned a transition that leads nowhere; go on with `ctx.goto(...)`"),
         (asks_twice, "step 'begin' asks two questions as it ends; ask them with `ctx.gather(ctx.ask...)`"),
         (asks_without_resume, "step 'begin' awaits input, but no step says resume_from='begin'"),
@@ -187,6 +195,16 @@ def test_a_step_that_breaks_a_rule_is_told_so(function: Any, reason: str) -> Non
     The task fails with a reason that says what came and what to write instead.
     """
     assert reason_of(function).startswith(reason)
+
+
+def test_a_step_of_an_earlier_release_patched_without_a_contract() -> None:
+    """
+    Nothing came of it, and the task went on, as its history says.
+    """
+    task = ByHand(one_step(patches_without_a_contract), patched=lambda _: False)
+    task.say()
+
+    assert task.said == ["done"]
 
 
 @pytest.mark.parametrize("function", [awaits_asyncio, takes_its_time, groups_tasks, awaits_a_future])
