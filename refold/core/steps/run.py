@@ -298,7 +298,7 @@ class Drive:
             )
         self._left = True
         outcome = outcome.after(ctx._said)
-        return self._asking(step, outcome) if outcome.waits else outcome
+        return self._asking(step, outcome) if outcome.waits and outcome.ending is None else outcome
 
     def _asking(self, step: StepSpec, transition: Transition) -> Transition:
         target = self.resumes.get(step.name)

@@ -119,6 +119,10 @@ def asks_without_resume(ctx: Ctx) -> Transition:
     return Transition().cmd(Cmd.ask_user("a", "?"))
 
 
+def ends_and_asks(ctx: Ctx) -> Transition:
+    return ctx.complete().cmd(Cmd.ask_user("a", "?"))
+
+
 def asks_what_cannot_be_checked(ctx: Ctx) -> Transition:
     return Transition().cmd(Cmd.ask_user("a", "?", expect=list[int]))
 
@@ -176,6 +180,7 @@ async def sends_what_is_no_data(ctx: Ctx) -> Transition:
         (leads_nowhere, "step 'begin' returned a transition that leads nowhere; go on with `ctx.goto(...)`"),
         (asks_twice, "step 'begin' asks two questions as it ends; ask them with `ctx.gather(ctx.ask...)`"),
         (asks_without_resume, "step 'begin' awaits input, but no step says resume_from='begin'"),
+        (ends_and_asks, "the task ends, and asks for 'a' all the same: nobody would wait for it; end when it has come"),
         (asks_what_cannot_be_checked, "question 'a': expect=list[int] is not a class at module level"),
         (expects_a_name_alone, "expect='Verdict' names no type; give the type itself, or its name as `module:Name`"),
         (calls_no_tool, "reason_of is not a tool: declare it with @tool(effect=...), or give a tool's name"),
