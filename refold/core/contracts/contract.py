@@ -17,11 +17,14 @@ from refold.core.authoring.context import Ctx
 from refold.core.authoring.transition import StatePatch
 from refold.core.codec import codec
 from refold.core.content import Content
-from refold.core.errors import AdapterError
+from refold.core.errors import AdapterError, describe
 from refold.core.schema import problems
 
 ALL: Literal["*"] = "*"
 """`reads=ALL`: every field of the state."""
+
+VALIDATED = "the stage's output is validated without an error"
+"""The rule of an `AdapterError` for an error other than a `ValidationError`, which is the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +212,12 @@ def adapt(output: Any, **fields: Any) -> StatePatch:
     """
     patch = {}
     for name, kind in fields.items():
+        read, expected = codec(kind), f"a {getattr(kind, '__name__', kind)}"
         try:
-            patch[name] = codec(kind).fresh(output, outside=True)
+            patch[name] = read.fresh(output, outside=True)
         except ValidationError as error:
-            wanted = getattr(kind, "__name__", str(kind))
-            raise AdapterError(
-                "", "", name, "the stage's output is complete", expected=f"a {wanted}", actual=problems(error)
-            ) from None
+            rule = "the stage's output is complete"
+            raise AdapterError("", "", name, rule, expected=expected, actual=problems(error)) from None
+        except Exception as error:  # the author's validators may raise any exception
+            raise AdapterError("", "", name, VALIDATED, expected=expected, actual=describe(error)) from error
     return StatePatch(**patch)

@@ -16,7 +16,7 @@ from refold.core.authoring.context import Ctx, Moment
 from refold.core.authoring.skill import Live, Options
 from refold.core.authoring.transition import NOTHING, StatePatch, Transition, altered
 from refold.core.contracts.audit import ORCHESTRATOR, ErrorRecord, StateTransitionEvent, error_record
-from refold.core.contracts.contract import Contract, plain
+from refold.core.contracts.contract import VALIDATED, Contract, plain
 from refold.core.contracts.routes import NO_MOVE, Execution, Routes
 from refold.core.contracts.rules import HookFailed, StateValidator, called
 from refold.core.contracts.view import Guard, view_of
@@ -52,6 +52,9 @@ WAY_OUT_UNDONE = "refold.way_out_undone"
 
 FED_FAILURE_HANDLED = "refold.fed_failure_handled"
 """The patch with which `on_error` handles a failed command that a goto waits for; earlier releases did not call it."""
+
+VALIDATION_ADAPTED = "refold.validation_adapted"
+"""The patch with which any error of a validator in `adapt` is an `AdapterError`; in earlier releases it was a bug."""
 
 
 class ContractedMachine(StepMachine):
@@ -293,6 +296,8 @@ class _Orchestrator(Hooks):
             return altered(NOTHING, uncaught=error)
         assert self.execution is not None
         step, source = self.execution.step, self.execution.lifecycle
+        if isinstance(error, AdapterError) and error.rule == VALIDATED and error.__cause__ is not None:
+            error = error if self.moment.patched(VALIDATION_ADAPTED, False) else error.__cause__
         if isinstance(error, AdapterError):
             error = AdapterError(
                 step.name, source, error.field, error.rule, expected=error.expected, actual=error.actual

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, field_validator, model_validator
 from typing_extensions import TypedDict
 
 from refold import (
@@ -1000,6 +1000,42 @@ def test_with_the_flag_the_old_way_takes_over_and_the_journal_says_why() -> None
     assert ways == [("plan", "planning", False), ("sequential", "done", True)]
 
 
+class Careless(Plan):
+    """A plan whose validator expects a complete output."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _titled(cls, output: dict[str, Any]) -> dict[str, Any]:
+        return {"goal": output["goal"].title()}
+
+
+@flow_skill(id="careless", contract=MOVING)
+class MovingCarelessly(Moving):
+    """The field's type raises what is no ValueError."""
+
+    async def plan(self, ctx: Ctx, state: Work) -> StatePatch:
+        return adapt(await plan_as_before(ctx, {"topic": state.topic}), plan=Careless)
+
+
+@pytest.mark.parametrize("now", [True, False], ids=["now", "earlier-release"])
+@pytest.mark.parametrize("text", ["Tides", "Tides (lenient)"])
+def test_whatever_a_validator_raises_the_output_does_not_fit(text: str, now: bool) -> None:
+    """
+    The old way takes over where it may. In an earlier release the task failed, as its history says.
+    """
+    task = ByHand(MovingCarelessly, patched=lambda _: now)
+    task.say(text)
+    task.give("goal", "")
+    [record] = [event.err for event in task.journal[-1].audit if event.err is not None]
+
+    if now:
+        assert (record.type, record.rule) == ("AdapterError", "the stage's output is validated without an error")
+        assert (record.field, record.expected, record.actual) == ("plan", "a Careless", "KeyError: 'goal'")
+    else:
+        assert (record.type, record.rule, record.message) == ("KeyError", "", "'goal'")
+    assert task.status == ("working" if now and "lenient" in text else "failed"), task.reason
+
+
 def test_adapt_by_itself() -> None:
     """
     Each field reads the whole output.
@@ -1007,6 +1043,8 @@ def test_adapt_by_itself() -> None:
     assert adapt({"goal": "x", "more": 1}, plan=Plan) == StatePatch(plan=Plan(goal="x"))
     with pytest.raises(AdapterError):
         adapt({"goals": "x"}, plan=Plan)
+    with pytest.raises(AdapterError):
+        adapt({"goal": object()}, plan=Plan)
 
 
 # --- a contract that changes while tasks run
