@@ -206,9 +206,10 @@ def previous_of(snapshot: Snapshot) -> Previous:
     """The part of a task that the next task takes over.
 
     Of a thread and its copies (`main`, `main~2`, `main~3`), which an agent makes where it discards a reply, only the
-    newest one with turns is taken, under the thread's name: a copy whose first call failed or was canceled has none.
-    A number that does not follow from 2 on is part of the name. A tool call without a result gets the result
-    `UNANSWERED`, since providers refuse a conversation without one.
+    newest one with turns is taken, under the thread's name. A copy whose first call failed or was canceled has none:
+    the thread that it copies is taken without its last turn, the discarded reply. A number that does not follow from 2
+    on is part of the name. A tool call without a result gets the result `UNANSWERED`, since providers refuse a
+    conversation without one.
     """
     threads = snapshot.threads
     newest: dict[str, Thread] = {}
@@ -219,10 +220,16 @@ def previous_of(snapshot: Snapshot) -> Previous:
             if (copy := f"{name}~{number}") not in threads:
                 break
             copies.add(copy)
-            if threads[copy].said:
-                newest[name] = threads[copy]
+            newest[name] = threads[copy] if threads[copy].said else _without_reply(newest[name])
     taken = {name: _closed(thread) for name, thread in newest.items() if name not in copies}
     return Previous(task_id=snapshot.task_id, threads=taken)
+
+
+def _without_reply(thread: Thread) -> Thread:
+    if not thread.said or not isinstance(thread.said[-1], Reply):
+        return thread
+    said = thread.said[:-1]
+    return thread.changed({"said": said, "hash": hash_after("", said)})
 
 
 def _closed(thread: Thread) -> Thread:

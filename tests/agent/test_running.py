@@ -108,23 +108,27 @@ async def test_a_task_goes_on_with_the_conversation_of_another() -> None:
     assert len(before.threads["main"].said) == 2
 
 
-async def test_a_task_goes_on_with_a_conversation_whose_last_call_failed() -> None:
+@pytest.mark.parametrize(
+    "discarded", [pytest.param("2", id="text"), pytest.param(calls("price", item="tea"), id="a call of a tool")]
+)
+async def test_a_task_goes_on_with_a_conversation_whose_last_call_failed(discarded: Any) -> None:
     """
-    A hook discards a reply, and the call that repeats it fails: the next task has what was said before.
+    A hook discards a reply, and the call that repeats it fails: the next task has what was said before, without the
+    reply or the tools that it called.
     """
 
     def repeat(event: AfterModelCall) -> None:
-        event.retry = event.reply is not None and event.reply.text == "2"
+        event.retry = event.reply is not None and event.reply.text != "1"
 
     agent = shop(turns=None, plugins=[repeat])
-    engine = FakeEngine([agent], answers={"model": ["1", "2", permanent("down"), "3"]})
+    engine = FakeEngine([agent], answers={"model": ["1", discarded, permanent("down"), "1"]}, tools=TOOLS)
     first = await agent.invoke(engine, "one")
     failed = await agent.invoke(engine, "two", task_id=first.task_id)
     third = await agent.invoke(engine, "three", previous=first.task_id)
     snapshot = await engine.at(third.task_id, third.task.seq)
 
     said = [getattr(one, "text", "") or one.content.text for one in snapshot.threads["main"].said]  # type: ignore[union-attr]
-    assert (failed.status, said) == (Status.FAILED, ["one", "1", "two", "2", "three", "3"])
+    assert (failed.status, said) == (Status.FAILED, ["one", "1", "two", "three", "1"])
 
 
 async def test_what_was_left_open_is_closed() -> None:
