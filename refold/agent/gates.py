@@ -60,11 +60,10 @@ def gates_of(
         return NO_GATES, [f'gates={gates!r} is unknown: "effects", "none", tools\' names, or policies by name']
     named = dict(gates) if isinstance(gates, Mapping) else dict.fromkeys(gates, policy)
     names = list(known)
-    servers = {name.partition(".")[0] for name in remote}
     problems = [
         f"gates: there is no tool {name!r}; there are: {', '.join([*names, *remote]) or 'none'}"
         for name in named
-        if name not in names and not (names_remote(name) and name.partition(".")[0] in servers)
+        if name not in names and not _opens(name, remote)
     ]
     problems += [
         f"gates: {name!r} has {one!r}; it is a GatePolicy"
@@ -72,3 +71,12 @@ def gates_of(
         if not isinstance(one, GatePolicy)
     ]
     return ToolGates(named=named), problems
+
+
+def _opens(name: str, remote: Collection[str]) -> bool:
+    """Whether a gate of this name would come before a tool of a server that the agent has, or may have."""
+    if not names_remote(name):
+        return False
+    server = name.partition(".")[0]
+    same = [one for one in remote if one.partition(".")[0] == server]
+    return name in same or (bool(same) and f"{server}.*" in (name, *same))

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from refold import Content, Ctx, DefinitionError, GatePolicy, Status, Transition, flow_skill, step, tool
@@ -22,8 +24,9 @@ from refold.agent import (
     around,
     skill_tool,
 )
+from refold.agent.gates import TOOL_GATE, gates_of
 from refold.agent.tools import AgentTool
-from refold.core.chat import Reply, ToolCall, ToolReturn
+from refold.core.chat import Reply, ToolCall, ToolOffer, ToolReturn
 from refold.core.commands import CallChat, CallSkill, CallTool
 from refold.testing import approve, calls, check_laws, deny, fails, fires, permanent, play, reply, transient
 from tests.agent.shop import TOOLS, price, results, shop, stock
@@ -354,6 +357,7 @@ def mix(tint: Any = object) -> None:
         pytest.param({"tools": ["files.*"], "gates": ["files"]}, "no tool 'files'; there are: files.*", id="a server"),
         pytest.param({"tools": ["files.*"], "gates": {"files": GatePolicy()}}, "no tool 'files'", id="server's policy"),
         pytest.param({"tools": ["files.*"], "gates": ["files.a.*"]}, "no tool 'files.a.*'", id="a part of a server"),
+        pytest.param({"tools": ["files.read"], "gates": ["files.write"]}, "no tool 'files.write'", id="not its tool"),
         pytest.param({"gates": [price]}, "gates: there is no tool <function price", id="a function's gate"),
         pytest.param({"orchestrator": Concurrent}, "for example Concurrent(3)", id="orchestrator"),
         pytest.param({"orchestrator": ByTool({"sell": Sequential()})}, "ByTool: there is no tool 'sell'", id="group"),
@@ -419,6 +423,22 @@ def test_a_gate_for_all_tools_of_a_server() -> None:
     story = play(agent, "go", reply("files.tools/list", [SEARCH]), reply("model", wish), unfinished=True)
 
     assert [wait.slot for wait in story.view.waiting_for] == ["files.search"]
+
+
+SERVED = ("files.read", "files.write", "mail.send")
+
+
+@given(tools=st.sets(st.sampled_from([*SERVED, "files.*"])), name=st.sampled_from([*SERVED, "files.*", "mail.*"]))
+def test_a_named_gate_is_refused_exactly_if_it_would_open_for_no_tool(tools: set[str], name: str) -> None:
+    """
+    Whether the agent has single tools of a server, or all of them.
+    """
+    gates, problems = gates_of([name], [], tools, TOOL_GATE)
+    offer = ToolOffer(name="tool", description="", parameters={})
+    had = [one for one in SERVED if one in tools or f"{one.partition('.')[0]}.*" in tools]
+
+    opened = [one for one in had if gates.before(AgentTool(name=one, effect=None, offer=offer)) is not None]
+    assert bool(problems) == (not opened)
 
 
 def test_the_laws_hold() -> None:
