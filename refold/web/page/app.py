@@ -125,6 +125,7 @@ def _routes(site: Site) -> list[BaseRoute]:
         "/schedules": schedules.schedules,
         "/schedules/{schedule:path}": schedules.schedule,
         "/gate/{task_id:path}": inbox.gate,
+        "/show/{task_id:path}": inbox.show,
         "/task/{task_id:path}": task.task,
         "/head/{task_id:path}": task.head,
         "/waits/{task_id:path}": task.waits,

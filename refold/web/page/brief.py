@@ -14,8 +14,14 @@ from refold.words.reasoning import unreasoned
 LONGEST = 20_000
 """How much of one text or value a page shows, in characters."""
 
+SHORTEST = 200
+"""A text or key that is not longer is not cut, even if there is less room."""
+
+NOTE = 100
+"""Room for the sentence that says that a text is cut, in characters."""
+
 MEMBER = 20
-"""What a field or an item counts for beside its text, in characters."""
+"""What a field or an item counts for beside its text and its indent, in characters."""
 
 DEEPEST = 50
 """Objects and lists within one another."""
@@ -28,10 +34,17 @@ class Brief:
     Attributes:
         value: The value, its long texts cut.
         left: How many fields and items it lacks, each counted with what is in it as one.
+        cut: How many of its texts are cut.
     """
 
     value: Any
     left: int = 0
+    cut: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is all of the value."""
+        return not self.left and not self.cut
 
 
 def brief(value: Any, room: int = LONGEST, *, reasoning: bool = True) -> Brief:
@@ -45,7 +58,7 @@ def brief(value: Any, room: int = LONGEST, *, reasoning: bool = True) -> Brief:
     """
     taking = _Taking(room)
     found = taking.of(value)
-    return Brief(found if reasoning else unreasoned(found), taking.left)
+    return Brief(found if reasoning else unreasoned(found), taking.left, taking.cut)
 
 
 class _Taking:
@@ -55,14 +68,21 @@ class _Taking:
         self._room = room
         self._depth = 0
         self.left = 0
+        self.cut = 0
+
+    @property
+    def _longest(self) -> int:
+        return max(self._room, SHORTEST)
 
     def of(self, value: Any) -> Any:
         """The beginning of a value."""
         if isinstance(value, str):
-            text = cut(value)
+            text = _beginning(value, self._longest)
             self._room -= len(text)
+            self.cut += text is not value
             return text
         if not isinstance(value, dict | list):
+            self._room -= len(str(value))
             return value
         self._depth += 1
         members = value.items() if isinstance(value, dict) else ((None, one) for one in value)
@@ -73,13 +93,13 @@ class _Taking:
 
     def _fitting(self, members: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         for key, one in members:
-            if self._room <= 0:
+            if self._room <= 0 or len(key or "") > self._longest:
                 return
-            self._room -= MEMBER + len(key or "")
+            self._room -= MEMBER + 2 * self._depth + len(key or "")
             yield key, self.of(one)
 
 
-def cut(text: str) -> str:
-    """A text that is not longer than a page shows, and says how long it was."""
+def _beginning(text: str, longest: int) -> str:
+    """The text if it is not longer than that; else how it begins, and how long it is."""
     whole = len(text)
-    return text if whole <= LONGEST else f"{text[: LONGEST - 100]}… (cut here; {whole:,} characters in all)"
+    return text if whole <= longest else f"{text[: longest - NOTE]}… (cut here; {whole:,} characters in all)"

@@ -188,7 +188,7 @@ def unlisted(show: Mapping[str, JsonValue], editable: Sequence[str], fields: Seq
 
 def _fits(value: JsonValue) -> bool:
     """Whether a value has so few members that writing all of it as JSON takes no time."""
-    return not brief(value, FIELD_CHARS).left
+    return brief(value, FIELD_CHARS).whole
 
 
 def _of_value(path: tuple[str, ...], value: JsonValue) -> Field:

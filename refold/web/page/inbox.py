@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from time import time
 
+from pydantic_core import to_json
 from starlette.responses import Response
 
+from refold.callbacks.address import without_addresses
+from refold.core.commands import AskApproval
 from refold.core.lifecycle import TaskState
 from refold.engine import EngineError, Listed
-from refold.web.page.frame import Call, check_accept
+from refold.web.page.frame import Call, Refused, check_accept, json_response
 from refold.web.page.items import Item, changed_since, decisions_in, earlier_grant, grouped, items_of, silent
 
 PAGE = 20
@@ -119,3 +122,13 @@ async def gate(call: Call) -> Response:
         decisions=decisions_in(entries),
         here_decided=decisions_in(entries, named),
     )
+
+
+async def show(call: Call) -> Response:
+    """`GET /show/TASK?gate=ID`: all of an open gate's data as JSON, also what looks like a model's reasoning."""
+    call.need_payloads()
+    record = await call.record(call.task_id)
+    ask = next((wait.ask for wait in record.waits if wait.gate == call.asked("gate")), None)
+    if not isinstance(ask, AskApproval):
+        raise Refused(404, "nothing waits here any more: the gate is closed")
+    return json_response(without_addresses(to_json(ask.show).decode()))

@@ -47,8 +47,16 @@ def data(value: Any, limit: int = LONGEST, *, reasoning: bool = True) -> str:
     some = brief(value, limit, reasoning=reasoning)
     text = json.dumps(some.value, ensure_ascii=False, indent=2)
     if len(text) <= limit and not some.left:
-        return plain(text)
-    return f"{plain(text[:limit])}… (cut here{f'; it lacks {some.left:,} fields and items' if some.left else ''})"
+        return plain(text, limit)
+    return (
+        f"{plain(text[:limit], limit)}… (cut here{f'; it lacks {some.left:,} fields and items' if some.left else ''})"
+    )
+
+
+def all_of(value: Any) -> str:
+    """All of a value that is the beginning of a longer one already: text as it is, else JSON on several lines."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    return plain(text, len(text))
 
 
 def moment(at: datetime | None) -> Markup:
@@ -88,7 +96,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update(plain=plain, line=line, data=data, moment=moment, title=title, brief=brief)
+    environment.filters.update(plain=plain, line=line, data=data, all_of=all_of)
+    environment.filters.update(moment=moment, title=title, brief=brief)
     environment.globals.update(version=version, state_words=STATES)
     return environment
 

@@ -483,7 +483,7 @@ async def test_who_may_not_see_payloads_sees_none(engine: FakeEngine, open_page:
     assert "e1" in (await nora.get("/")).text
     for path in (*(f"/{one}/e1" for one in PATHS if one != "live"), "/", "/tasks", "/task/o1", "/gate/o1?gate=o1/1.1"):
         assert "sesame" not in (await nora.get(path)).text, path
-    for path in ("content", "artifact", "raw", "at", "explain"):
+    for path in ("content", "artifact", "raw", "at", "explain", "show"):
         assert (await nora.get(f"/{path}/e1")).status_code == 403
 
 
@@ -553,7 +553,7 @@ async def test_who_may_not_see_payloads_reads_no_refusal_of_a_start(
 
 
 PATHS = ("task", "head", "waits", "story", "calls", "content", "artifact", "raw", "live", "ask", "at", "explain",
-         "beside", "gate")  # fmt: skip
+         "beside", "gate", "show")  # fmt: skip
 POSTS: dict[str, dict[str, str]] = {
     "/decide": {},
     "/decide-all": {},

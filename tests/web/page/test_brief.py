@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from typing import Any
@@ -13,15 +14,16 @@ from pydantic import JsonValue
 
 from refold import Artifact, Content, Ctx, Part, Transition, flow_skill, step
 from refold.testing import FakeEngine
-from refold.web.page.brief import DEEPEST, LONGEST, MEMBER, brief
+from refold.web.page.brief import DEEPEST, LONGEST, MEMBER, NOTE, SHORTEST, brief
 from refold.web.page.forms import FIELD_CHARS, MEMBERS, fields_of_value, unlisted
 from refold.web.page.templates import data
 from tests.web.page.conftest import Open
+from tests.web.page.test_inbox import approval
 
 ROWS: dict[str, JsonValue] = {f"row {n}": {"name": f"name {n}", "tags": ["a", {"n": n}]} for n in range(5_000)}
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-1000, 1000) | st.text(max_size=30),
+    st.none() | st.booleans() | st.integers(-1000, 1000) | st.text(max_size=30) | st.just("long" * SHORTEST),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=8), inner, max_size=5),
     max_leaves=40,
 )
@@ -39,20 +41,19 @@ class Large:
         return ctx.complete("done")
 
 
-@given(value=values, room=st.integers(1, 400))
+@given(value=values, room=st.integers(1, 2_000))
 def test_the_beginning_of_a_value_is_as_long_as_there_is_room(value: JsonValue, room: int) -> None:
     """
     What fits is shown as it is. Of what does not, each member that is shown is that of the value, and all that are
-    missing are counted.
+    missing and all texts that are cut are counted.
     """
     some = brief(value, room)
 
-    if not some.left:
-        assert some.value == value
-    else:
-        assert MEMBER * members(some.value) <= room + MEMBER
-        assert members(some.value) + some.left <= members(value)
-        assert part_of(some.value, value)
+    assert some.whole == (some.value == value)
+    assert MEMBER * members(some.value) <= room + MEMBER
+    assert members(some.value) + some.left <= members(value)
+    assert len(json.dumps(some.value, indent=2, ensure_ascii=False)) <= 6 * room + 2 * SHORTEST
+    assert some.cut == cuts(some.value, value)
 
 
 def members(value: Any) -> int:
@@ -61,13 +62,17 @@ def members(value: Any) -> int:
     return sum(1 + members(one) for one in inner)
 
 
-def part_of(some: Any, whole: Any) -> bool:
-    """Whether a value is another one without some members."""
+def cuts(some: Any, whole: Any) -> int:
+    """How many texts of a value, without some members, are cut; nothing else in it is another than in the whole."""
     if isinstance(some, dict):
-        return all(part_of(one, whole[key]) for key, one in some.items())
+        return sum(cuts(one, whole[key]) for key, one in some.items())
     if isinstance(some, list):
-        return all(part_of(one, other) for one, other in zip(some, whole, strict=False))
-    return bool(some == whole)
+        return sum(cuts(one, other) for one, other in zip(some, whole, strict=False))
+    if some == whole:
+        return 0
+    assert some.startswith(whole[: SHORTEST - NOTE])
+    assert some.endswith(f"… (cut here; {len(whole):,} characters in all)")
+    return 1
 
 
 class Watched(dict[str, Any]):
@@ -138,6 +143,66 @@ async def test_a_large_value_is_shown_in_part_and_leads_to_the_whole(open_page: 
     assert json.loads((await ada.get("/state/l1?seq=1")).text) == now.state
     for none in ("/state/l1?seq=9", "/state/none?seq=1"):
         assert (await ada.get(none)).status_code == 404
+
+
+BODY = "a" * 50_000 + "<the end>"
+ASIDE: dict[str, JsonValue] = {"aside": [{"thinking": "x", "pay": "Mallory"}]}
+
+
+@flow_skill(id="shows")
+class Shows:
+    """Shows at a gate what it is told."""
+
+    @step(start=True)
+    async def ask(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.approve("gate", "Right?", show=content.data)
+        return ctx.complete("done")
+
+
+def pieces(show: JsonValue) -> list[str]:
+    """What a page shows of a value: texts and names as they are, lists as JSON."""
+    if isinstance(show, dict):
+        return [*show, *(piece for one in show.values() for piece in pieces(one))]
+    return [show if isinstance(show, str) else json.dumps(show, ensure_ascii=False, indent=2)]
+
+
+@pytest.mark.parametrize(
+    ("show", "says"),
+    [
+        pytest.param({"body": BODY}, "", id="a text that fits at the gate"),
+        pytest.param([BODY], "", id="in a list"),
+        pytest.param(BODY, "", id="alone"),
+        pytest.param({"k" * 150: "x"}, "", id="a key"),
+        pytest.param({"body": BODY * 3}, "Texts that are cut: 1. ", id="a text that is too long"),
+        pytest.param([BODY * 3], "Texts that are cut: 1. ", id="too long in a list"),
+        pytest.param({"body": ["x" * 20] * 2_000}, "", id="a list that fits"),
+        pytest.param(["\n" * 20_000], "", id="a text that is longer as JSON"),
+        pytest.param({"body": "x" * 99_900, "more": ASIDE}, "more fields and items", id="behind the room"),
+        pytest.param({"k" * 200_000: "x"}, "1 more fields and items", id="a key that is too long"),
+    ],
+)
+async def test_whatever_a_gate_does_not_show_is_behind_its_link(
+    open_page: Open, engine: FakeEngine, show: JsonValue, says: str
+) -> None:
+    """
+    What fits is shown as it is, whatever its form. Else a link leads to all of it, also what looks like reasoning.
+    """
+    engine.skills["shows"] = FakeEngine([Shows]).skills["shows"]
+    await engine.start("shows", Content.from_data(show), task_id="s1")
+    ada = await open_page(loopback="ada", skills=[Shows])
+    wait = (await engine.record("s1")).waits[0]
+
+    for path in (f"/gate/s1?gate={wait.gate}", "/task/s1"):
+        page = html.unescape((await ada.get(path)).text)
+        links = re.findall(r"<p class=\"quiet\">([^<]*)<a href=\"([^\"]+)\">All of it<", page)
+        assert bool(links) == bool(says)
+        assert ("cut here" in page) == ("cut" in says)
+        for said, link in links:
+            assert says in said
+            assert (await ada.get(link)).json() == show
+        assert links or all(one in page for one in pieces(show))
+    await ada.send("/decide", **approval("s1", wait))
+    assert (await ada.get(f"/show/s1?gate={wait.gate}")).status_code == 404
 
 
 async def test_who_may_not_see_what_tasks_hold_sees_no_state(open_page: Open, engine: FakeEngine) -> None:

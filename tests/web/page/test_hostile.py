@@ -75,7 +75,7 @@ async def test_hostile_text_does_nothing_anywhere(engine: FakeEngine, ada: Brows
     pages += [(await ada.get(path)).text for path in [*paths, "/at/e1?seq=2", "/beside/e1", "/tasks", "/decisions"]]
 
     for page in pages:
-        assert len(page) < 400_000
+        assert len(page) < 400_000, len(page)
         found = Read(page).tags
         assert {tag for tag, _ in found} & {"img", "h4", "style", "object", "iframe"} == set()
         assert [str(attrs.get("src")).split("?")[0] for tag, attrs in found if tag == "script"] == SCRIPTS
@@ -185,7 +185,7 @@ async def test_a_part_that_is_gone_says_so_to_scripts_as_to_people(engine: FakeE
     assert (await ada.get("/task/o1")).status_code == 200
     del engine._tasks["o1"]
 
-    for path in ("head", "waits", "story", "task", "calls", "content", "raw", "at", "gate"):
+    for path in ("head", "waits", "story", "task", "calls", "content", "raw", "at", "gate", "show"):
         answer = await ada.get(f"/{path}/o1", headers={"HX-Request": "true"})
         assert (answer.status_code, "no task" in answer.text) == (404, True), path
     assert (await ada.get("/live/o1?after=1")).status_code == 404
