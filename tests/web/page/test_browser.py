@@ -293,7 +293,8 @@ async def test_what_somebody_begins_to_type_meanwhile_is_not_lost(opened: Open, 
 async def test_what_somebody_is_about_to_press_stays_in_its_place(opened: Open, engine: Engine) -> None:
     """
     While the pointer is on a button, or a key would press it, news is announced and moves nothing; it is shown
-    afterwards, and what is open stays open. A comment that only the browser knows of, as after a reload, is kept.
+    afterwards, also if the pointer left the window, and what is open stays open. A comment that only the browser knows
+    of, as after a reload, is kept.
     """
     await order(engine, "press-1")
     await order(engine, "theirs-1", "beside")
@@ -315,6 +316,14 @@ async def test_what_somebody_is_about_to_press_stays_in_its_place(opened: Open, 
     await expect(note).to_be_hidden()
     await expect(page.locator(".others article").first).to_be_visible()
 
+    await approve.hover()
+    await order(engine, "press-5")
+    await expect(note).to_be_visible()
+    # Playwright's mouse cannot leave the window: it moves over the page's edge instead.
+    await page.evaluate("document.documentElement.dispatchEvent(new PointerEvent('pointerleave'))")
+    await expect(card(page, "press-5")).to_be_visible()
+
+    await page.mouse.move(0, 0)
     await approve.focus()
     await order(engine, "press-3")
     await expect(note).to_be_visible()
@@ -327,7 +336,7 @@ async def test_what_somebody_is_about_to_press_stays_in_its_place(opened: Open, 
     await order(engine, "press-4")
     await expect(note).to_be_visible()
     await expect(comment).to_have_value("half of a senten")
-    for task_id in ("press-1", "press-2", "press-3", "press-4", "theirs-1"):
+    for task_id in ("press-1", "press-2", "press-3", "press-4", "press-5", "theirs-1"):
         await engine.cancel(task_id)
 
 

@@ -86,12 +86,17 @@
     for (const part of document.querySelectorAll("[data-on-change]")) changed.add(part);
     later();
   }
-  for (const name of ["pointerdown", "pointerup", "pointercancel", "pointerover", "focusout"]) {
-    document.addEventListener(name, (event) => {
-      if (event instanceof PointerEvent) [pressed, hovers] = [event.buttons % 2 === 1, event.pointerType !== "touch"];
-      if (changed.size) later();
-    });
+  function moved(event) {
+    if (event instanceof PointerEvent) {
+      pressed = event.buttons % 2 === 1;
+      hovers = event.pointerType !== "touch" && event.type !== "pointerleave";
+    }
+    if (changed.size) later();
   }
+  for (const name of ["pointerdown", "pointerup", "pointercancel", "pointerover", "focusout"]) {
+    document.addEventListener(name, moved);
+  }
+  document.documentElement.addEventListener("pointerleave", moved);  // out of the window: none of those events comes
 
   let open = [];
   document.addEventListener("htmx:before:swap", (event) => {
