@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -129,6 +130,10 @@ async def say_so(turn: LoopTurn) -> StepStatus:
     return turn.answer("It is.")
 
 
+async def answered(text: str, turn: LoopTurn) -> StepStatus:
+    return turn.answer(text)
+
+
 def later(turn: LoopTurn) -> None:
     """No step: it is no coroutine function."""
 
@@ -177,6 +182,9 @@ def written(name: str) -> Any:
             [Think(), later], "is no step; a step is an `async def` function with one parameter, its turn", id="def"
         ),
         pytest.param([Think(), price], "is no step; a step is an `async def` function", id="tool"),
+        pytest.param(
+            [Think(), partial(answered, "It is.")], "is no step; a step is an `async def` function", id="partial"
+        ),
         pytest.param([Think(), "tools"], "loop: 'tools' is no step; give Think(), an orchestrator,", id="name"),
         pytest.param([Sequential()], "no step of it can answer; add Think(), or a step of yours", id="no-answer"),
         pytest.param([Think()], "no step makes its calls; add an orchestrator, such as Sequential(),", id="no-calls"),

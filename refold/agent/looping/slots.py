@@ -18,6 +18,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from refold.agent.loop import AROUND
@@ -184,13 +185,14 @@ def _unfit(slots: Sequence[Any], where: str, *, within: Any) -> Iterator[str]:
 def _hint(slot: Any) -> str:
     if inspect.isclass(slot):
         return f"it is a class: write {slot.__name__}(...)"
-    if inspect.isfunction(slot):
+    if inspect.isfunction(slot) or isinstance(slot, partial):
         return "a step is an `async def` function with one parameter, its turn"
     return "give Think(), an orchestrator, an `async def` function of its turn, a Step, Together(...) or Repeat(...)"
 
 
 def _is_written(slot: Any) -> bool:
-    return inspect.iscoroutinefunction(slot) and len(signature(slot).parameters) == 1
+    named = inspect.isfunction(slot) or inspect.ismethod(slot)  # a `functools.partial` has no name, and no code to read
+    return named and inspect.iscoroutinefunction(slot) and len(signature(slot).parameters) == 1
 
 
 def _kind_of(slot: Any) -> str:
