@@ -34,9 +34,9 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.schema import Schema, adapter, resolve
 from refold.core.values import Value, lean
 
-UNANSWERED = "the task ended before the result of this call came; it may have been made"
-"""A conversation gets results with the model call after them. If that call failed, or the task was canceled before it,
-the model must not read that nothing was done."""
+UNANSWERED = "this call has no result; it may have been made"
+"""The model reads this where a conversation has no result of a call. Results come with the model call after them: if
+that call failed, or the task ended before it, the model must not read that nothing was done."""
 
 INLINE_BYTES = 512
 """The largest new turn, in bytes, that a model call contains. For a larger turn the call has a hash, since the history

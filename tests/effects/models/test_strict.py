@@ -19,7 +19,7 @@ from refold.core.content import Content
 from refold.core.retry_policy import FailureKind
 from refold.effects.activities import Effects
 from refold.effects.failures.verdicts import Verdict
-from refold.effects.models.content.fitting import CUT_OFF, UNANSWERED, fit_name, fit_schema, fitted
+from refold.effects.models.content.fitting import CUT_OFF, fit_name, fit_schema, fitted
 from tests.effects.conftest import Bench, failure_in
 from tests.services.strict import PAUSED, SEARCH, StrictAnthropic, StrictOpenAI
 
@@ -290,14 +290,14 @@ def test_names_that_differ_stay_different() -> None:
     assert all(len(fit_name(name)) <= 64 for name in ("x" * 65, "", "ü" * 64))
 
 
-def test_a_missing_result_is_a_refusal() -> None:
+def test_a_missing_result_is_unknown() -> None:
     """
-    The model reads that the call was not made.
+    The model does not read that the call was not made: the task may have lost its result.
     """
     sent = fitted([user("x"), wish("1", "2"), came("2")])
 
     assert [(one.id, one.value, one.failed) for one in sent if isinstance(one, ToolReturn)] == [
-        ("1", UNANSWERED, True),
+        ("1", "this call has no result; it may have been made", True),
         ("2", "found", False),
     ]
 

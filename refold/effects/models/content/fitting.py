@@ -5,7 +5,7 @@ provider's cache of the conversation's beginning still applies.
 
 | providers require                                                        | what is sent                           |
 | ------------------------------------------------------------------------ | -------------------------------------- |
-| one result for each tool call, right after the reply, in order           | a missing result is a refusal          |
+| one result for each tool call, right after the reply, in order           | `UNANSWERED`, where one is missing     |
 | a tool's name of letters, digits, `_`, `-`, at most 64                   | other characters are `_`, and a hash   |
 | a call's id of letters, digits, `_`, `-`, at most 40, once a conversation| the same; a repeated id has a number   |
 | no text that is empty or blank                                           | left out, or a note in brackets        |
@@ -23,6 +23,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
+from refold.conversation import UNANSWERED
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid
 from refold.core.content import Content
 from refold.core.retry_policy import Failure, FailureKind
@@ -30,7 +31,6 @@ from refold.effects.failures.verdicts import Verdict
 
 NAME_CHARS = 64
 ID_CHARS = 40
-UNANSWERED = "this call has no result: it was not made"
 EMPTY = "(an empty message)"
 CUT_OFF = "(earlier messages are left out)"
 GO_ON = "(go on)"
