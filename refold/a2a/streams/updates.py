@@ -25,6 +25,7 @@ from refold.a2a.convert import (
 from refold.a2a.data import part_of
 from refold.core.content import Artifact
 from refold.core.fold.journal import Entry
+from refold.core.lifecycle import Status
 from refold.engine import Progress, Tokens
 from refold.record import TaskRecord, said_in, with_entry
 
@@ -80,7 +81,7 @@ def updates_of(before: TaskRecord, entry: Entry) -> list[Update]:
         for message in _said(before, entry)
         if message.message_id != status.message.message_id  # a task's last messages are part of its last status
     ]
-    # These have the task's state, and take the place of its question in a client that keeps the last status.
+    # A message takes the place of the task's question in a client that keeps the last status.
     asks_on = after.paused and bool(updates)
     updates += [
         TaskArtifactUpdateEvent(
@@ -174,7 +175,9 @@ def _said(before: TaskRecord, entry: Entry) -> list[A2AMessage]:
 
 
 def _saying(before: TaskRecord, message: A2AMessage, at: datetime) -> TaskStatus:
-    status = TaskStatus(state=STATE[before.status], message=message)
+    # A client stops at a status that asks, and sends an answer: only the task's own status has the question.
+    state = STATE[Status.WORKING if before.paused else before.status]
+    status = TaskStatus(state=state, message=message)
     status.timestamp.FromDatetime(at.replace(tzinfo=None))
     return status
 

@@ -55,7 +55,7 @@ async def test_a_task_is_told_from_its_start(fake: FakeEngine) -> None:
 
     assert kinds(updates)[0] == "task"
     assert states(updates)[0] == "TASK_STATE_SUBMITTED"
-    assert states(updates).count("TASK_STATE_INPUT_REQUIRED") == 3  # the second question is said, too, while it asks
+    assert states(updates).count("TASK_STATE_INPUT_REQUIRED") == 2
     assert states(updates)[-1] == "TASK_STATE_COMPLETED"
     assert len({update.id for update in updates}) == len(updates)
     for update in updates:

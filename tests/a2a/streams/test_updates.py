@@ -41,10 +41,12 @@ class Busy:
         await ctx.sleep(1)
 
 
-async def story(skill: str, said: str) -> tuple[TaskRecord, list[tuple[TaskRecord, list[Update]]]]:
+async def story(skill: str, said: str, *more: str) -> tuple[TaskRecord, list[tuple[TaskRecord, list[Update]]]]:
     """A task's entries, each as the task before it and its updates; and the task after them."""
     engine = FakeEngine([*skills.ALL, Asker, Busy], answers={"held": "done"})
     await engine.start(skill, Content.from_text(said), task_id="t")
+    for answer in more:
+        await engine.send("t", Content.from_text(answer))
     await engine.advance()
     record = record_of((await engine.at("t", 1)).model_copy(update={"seq": 0}))
     record = record.model_copy(update={"messages": (), "artifacts": (), "waits": (), "status": "submitted"})
@@ -97,6 +99,19 @@ async def test_the_last_status_that_is_told_of_an_entry_is_the_tasks(skill: str)
     if skill == "busy":
         assert sum(task.paused for task in after) == 4
         assert [len(updates) for _, updates in steps[2:4]] == [3, 1]
+
+
+@pytest.mark.parametrize("said", [("ask", "x", "Ada"), ("busy", "x")], ids=["asks again", "a part asks"])
+async def test_every_status_that_asks_has_the_question(said: tuple[str, ...]) -> None:
+    """
+    A client that stops at the first one can answer.
+    """
+    _, steps = await story(*said)
+    told = [update.status for _, updates in steps for update in updates if isinstance(update, TaskStatusUpdateEvent)]
+    asking = [status for status in told if status.state == TaskState.TASK_STATE_INPUT_REQUIRED]
+
+    assert len(asking) > 1
+    assert all("waiting_for" in MessageToDict(status.message.metadata)["refold"] for status in asking)
 
 
 async def test_chunks_add_up_to_the_artifact() -> None:
