@@ -197,7 +197,12 @@ class Local:
             raise
         if running.work.cancelled() and running.why is Stopped.TIMED_OUT:  # for the attempt before this one
             return await self._gone_over(of, ledger, command, perform)
-        return running.work.result()[1]
+        try:
+            return running.work.result()[1]
+        except ApplicationError as error:
+            if error.type == ANOTHER_LEDGER:  # which was not known yet as the effect went over
+                raise left_to_others(ANOTHER_LEDGER, error.message) from None
+            raise
 
     async def _whole(
         self, running: _Running, ledger: str, command: RawValue, perform: Callable[[], Awaitable[Any]]

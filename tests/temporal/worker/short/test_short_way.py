@@ -469,7 +469,9 @@ async def test_failures_and_retries_are_as_ever(site: Site) -> None:
     assert (await site.kinds(task_id))["ACTIVITY_TASK_SCHEDULED"] == 1
 
 
-async def test_a_worker_with_another_ledger_performs_nothing(hasty_site: Site, hasty: None) -> None:
+async def test_a_worker_with_another_ledger_performs_nothing(
+    hasty_site: Site, hasty: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     Its workflow task fails with the reason, and a worker with the right ledger goes on.
     """
@@ -479,6 +481,7 @@ async def test_a_worker_with_another_ledger_performs_nothing(hasty_site: Site, h
         await hasty_site.engine.look(task_id)
     gates["gate"] = asyncio.Event()
     gates["gate"].set()
+    monkeypatch.setattr(local, "HOLD_S", 30.0)  # however long that worker takes to open its ledger
     async with hasty_site.worker(ledger="another.db"):
         while not (failed := await hasty_site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
             await asyncio.sleep(0.05)
@@ -490,7 +493,9 @@ async def test_a_worker_with_another_ledger_performs_nothing(hasty_site: Site, h
     assert (said(done), calls["a"], calls["b"]) == ("a open b", 1, 1)
 
 
-async def test_another_ledger_takes_the_place_of_a_lost_one(hasty_site: Site, hasty: None) -> None:
+async def test_another_ledger_takes_the_place_of_a_lost_one(
+    hasty_site: Site, hasty: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     Once somebody says so; the task goes on, and performs nothing that history has.
     """
@@ -501,6 +506,7 @@ async def test_another_ledger_takes_the_place_of_a_lost_one(hasty_site: Site, ha
     lost = await asyncio.to_thread(store_of(str(hasty_site.folder / "receipts.db")).identity)
     gates["gate"] = asyncio.Event()
     gates["gate"].set()
+    monkeypatch.setattr(local, "HOLD_S", 30.0)  # however long that worker takes to open its ledger
     async with hasty_site.worker(ledger="another.db"):
         while not (failed := await hasty_site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
             await asyncio.sleep(0.05)
@@ -530,6 +536,29 @@ async def test_what_went_over_is_not_performed_with_another_ledger(site: Site, h
         done = await settled(site.engine, task_id)
 
     assert (said(done), calls["a"], calls["gate"], calls["b"]) == ("1 open 1", 1, 2, 1)
+
+
+async def test_what_goes_over_before_the_ledger_is_known_to_be_another(
+    hasty_site: Site, hasty: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A worker opens its ledger slowly, and the effect has gone over by then: it is left to workers that see the record.
+    """
+    async with hasty_site.worker():
+        task_id = await hasty_site.start("glance a", "hold gate", "glance b", skill="plain_errand")
+        await hasty_site.until_began("gate")
+        await hasty_site.engine.look(task_id)
+    gates["gate"] = asyncio.Event()
+    gates["gate"].set()
+    monkeypatch.setattr(local, "HOLD_S", 0.0)
+    async with hasty_site.worker(ledger="another.db"):
+        while "is not the one that the effects of this task are recorded in" not in await hasty_site.pending(task_id):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert calls["b"] == 0
+    async with hasty_site.worker():
+        done = await settled(hasty_site.engine, task_id)
+
+    assert (said(done), calls["a"], calls["b"]) == ("a open b", 1, 1)
 
 
 @pytest.mark.parametrize(("before", "after"), [("history", "ledger"), ("ledger", "history")])
