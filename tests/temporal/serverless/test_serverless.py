@@ -155,7 +155,7 @@ def test_a_worker_has_time_to_find_its_work(quiet_s: float, effects: int | None)
     """
     Else it would end before it was given any.
     """
-    with pytest.raises(ValueError, match=r"0\.1 s at least, and has one effect at least"):
+    with pytest.raises(ValueError, match=r"quiet_s is 0\.1 or more; effects is 1 or more"):
         Drained(quiet_s, effects)
 
 
