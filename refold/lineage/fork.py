@@ -15,7 +15,7 @@ from refold.core.authoring.skill import Skill
 from refold.core.commands import Notify
 from refold.core.errors import InputRejected
 from refold.core.events import Forked
-from refold.core.fold.apply import fold, with_author_patches
+from refold.core.fold.apply import fold, with_kept_patches
 from refold.core.fold.journal import Entry, no_entry
 from refold.core.fold.snapshot import Fork, Snapshot
 from refold.core.lifecycle import TaskState
@@ -100,7 +100,7 @@ def fork(
             "be made again; put the code back, or branch off at an earlier entry"
         )
     made = Fork(task_id=base.task_id, seq=seq, live=live, scope=task_id)
-    branch = with_author_patches(_branch(snapshot, made, at), patched)
+    branch = with_kept_patches(_branch(snapshot, made, at), patched)
     return branch, Forked(task_id=base.task_id, seq=seq, live=live, by=by)
 
 

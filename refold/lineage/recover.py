@@ -27,7 +27,7 @@ from refold.core.events import (
     ToolResult,
     UserMessage,
 )
-from refold.core.fold.apply import advance, fold, with_author_patches
+from refold.core.fold.apply import advance, fold, with_kept_patches
 from refold.core.fold.draft import to_undo
 from refold.core.fold.ending import under_way
 from refold.core.fold.failures import blocked_one, given_outcome, with_outcome
@@ -110,7 +110,7 @@ def recover(
         raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")
     snapshot = _with_late_results(snapshot, last, entries)
     data = None if again is None else again.model_dump(mode="json")
-    new = with_author_patches(_planned(snapshot, entries, task_id, at, again), patched)
+    new = with_kept_patches(_planned(snapshot, entries, task_id, at, again), patched)
     if any(one.background for one in new.pending.values()):
         past = tuple(PastEvent(seq=one.seq, at=one.at, event=one.event, patches=one.patches) for one in kept)
         redo = new.redo or Redo(base=base, past=past, skipped=tuple(sorted(skipped)))

@@ -76,7 +76,8 @@ class ByHand:
 
     Args:
         author: The skill.
-        cut: Take the snapshot through JSON and forget the live step before every event.
+        cut: Begin a new run before every event: the snapshot goes through JSON, without what each run asks itself, and
+            the live step is forgotten.
         patched: Answers `ctx.patched`.
         owner: Whose task it is.
         started_by: Who started it.
@@ -94,14 +95,16 @@ class ByHand:
         self.skill = skill_of(author)
         self.task = self.base = planned(self.skill, "T", START, owner=owner, started_by=started_by)
         self.journal: list[Entry] = []
+        self.earlier = 0  # how many of the entries are of earlier runs
         self.cut, self.patched = cut, patched
         self.live = Live()
 
     def feed(self, event: Event, *, second: float | None = None) -> Entry:
         """Take an event."""
         if self.cut:
-            self.task = Snapshot.model_validate_json(self.task.model_dump_json())
-            self.live = Live()
+            begins = self.task.changed({"patches": self.task.kept_patches})
+            self.task = Snapshot.model_validate_json(begins.model_dump_json())
+            self.live, self.earlier = Live(), len(self.journal)
         when = at(self.task.seq + 1 if second is None else second)
         self.task, entry = advance(self.skill, self.task, event, when, live=self.live, patched=self.patched)
         self.journal.append(entry)
@@ -279,8 +282,14 @@ class ByHand:
         return [str(move.event) for entry in self.journal for move in entry.moves]
 
     def folded(self) -> Snapshot:
-        """What the journal alone says of the task."""
-        return fold(self.skill, self.base, self.journal)
+        """What the journal alone says of the task; of the answers that each run asks itself, those of the last run."""
+        found = fold(self.skill, self.base, self.journal)
+        if not self.earlier:
+            return found
+        known = found.kept_patches
+        for entry in self.journal[self.earlier :]:
+            known |= entry.patches
+        return found.changed({"patches": known})
 
 
 def result(pending: Pending, value: Any = None) -> Event:

@@ -138,11 +138,11 @@ def fold(
     return snapshot
 
 
-def with_author_patches(snapshot: Snapshot, patched: Callable[[str], bool]) -> Snapshot:
+def with_kept_patches(snapshot: Snapshot, patched: Callable[[str], bool]) -> Snapshot:
     """The snapshot of a recovered or forked task, which asks refold's own patches itself; `patched` as for `fold`."""
-    if snapshot.author_patches == snapshot.patches or not patched(ANSWERS):
+    if snapshot.kept_patches == snapshot.patches or not patched(ANSWERS):
         return snapshot
-    return snapshot.changed({"patches": snapshot.author_patches})
+    return snapshot.changed({"patches": snapshot.kept_patches})
 
 
 def _taken(draft: Draft) -> tuple[Snapshot, Entry]:

@@ -56,7 +56,7 @@ class Entry(Value):
         artifacts: The skill's artifacts, in order.
         progress: The skill's new progress line, if there is one.
         patches: Answers of `ctx.patched` that were given for the first time. Ids that begin with `refold.` are asked
-            for by the fold, where an earlier release did otherwise.
+            for by refold, where an earlier release did otherwise.
         cause: The command whose failure ended the task, if one did.
         status: The new A2A status, if it changed.
         reason: Why the task failed, if it failed with this entry.

@@ -35,7 +35,13 @@ UNDO = "~undo"
 """The end of the invocation id of a command that compensates another one: `T/1.1~undo`."""
 
 OWN_PATCHES = "refold."
-"""How the ids of refold's own patches begin, for which the fold asks; see `Entry.patches`."""
+"""How the ids of refold's own patches begin; see `Entry.patches`. Each run asks them again."""
+
+STEP_PATCHES = "refold.step."
+"""How the ids of refold's own patches begin that are asked while a step's coroutine runs.
+
+A new run keeps the answers: it drives the step again, which must take the same path as before.
+"""
 
 
 class ReceiptStatus(StrEnum):
@@ -258,12 +264,13 @@ class Snapshot(Value):
     fork: Fork | None = lean()
 
     @property
-    def author_patches(self) -> dict[str, bool]:
-        """The answers without those of refold's own patches, which each run asks itself.
+    def kept_patches(self) -> dict[str, bool]:
+        """The answers that a new run keeps: those to the skill, and those within steps. It asks refold's others again.
 
         Workers of an earlier release do otherwise, and see by the markers of a run that they may not replay it.
         """
-        return {id: yes for id, yes in self.patches.items() if not id.startswith(OWN_PATCHES)}
+        own = [id for id in self.patches if id.startswith(OWN_PATCHES) and not id.startswith(STEP_PATCHES)]
+        return {id: yes for id, yes in self.patches.items() if id not in own}
 
     @property
     def status(self) -> Status:

@@ -18,10 +18,10 @@ T = TypeVar("T")
 Completed = list[tuple[Call[Any], Any]]
 """Completed calls, each with its value or its failure."""
 
-CLOSED = "refold.parallel_closes"
+CLOSED = "refold.step.parallel_closes"
 """The patch with which calls of a coroutine that an error closed are withdrawn, except effects in flight."""
 
-ONCE = "refold.awaited_once"
+ONCE = "refold.step.awaited_once"
 """The patch with which a call or coroutine that two branches await is an error; one of them was lost before."""
 
 

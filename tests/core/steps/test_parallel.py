@@ -551,9 +551,12 @@ LEAVES = (
 
 TREES = st.recursive(
     st.sampled_from(LEAVES),
-    lambda parts: st.tuples(
-        st.sampled_from(["parallel", "one at a time", "attempt parallel", "in turn", "attempt"]),
-        st.lists(parts, min_size=1, max_size=3),
+    lambda parts: st.one_of(
+        st.tuples(
+            st.sampled_from(["parallel", "one at a time", "attempt parallel", "in turn", "attempt"]),
+            st.lists(parts, min_size=1, max_size=3),
+        ),
+        st.lists(parts, min_size=1, max_size=2).map(lambda more: ("attempt parallel", ["tool, then raise", *more])),
     ),
     max_leaves=12,
 )
@@ -630,14 +633,15 @@ class Walk:
     how=st.sampled_from(["attempt", "one at a time"]),
     trees=st.lists(TREES, min_size=2, max_size=4),
     data=st.data(),
-    cut=st.booleans(),
+    cuts=st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_whatever_comes_back_first_a_step_comes_to_its_end(
-    how: str, trees: list[Tree], data: st.DataObject, cut: bool
+    how: str, trees: list[Tree], data: st.DataObject, cuts: bool
 ) -> None:
     """
-    However `parallel` and `first` nest, and whichever errors end some of the coroutines and are caught around them.
+    However `parallel` and `first` nest, whichever errors end some of the coroutines and are caught around them, and
+    wherever new runs begin.
     No more effects are out than a limit says. Nothing begins, and no question stays open, that no coroutine awaits. No
     coroutine is left without what it awaits: two that await one call at once are an error.
     """
@@ -649,9 +653,10 @@ def test_whatever_comes_back_first_a_step_comes_to_its_end(
         await walk.walk(ctx, ("attempt", [(how, trees)]))
         return ctx.complete("done")
 
-    task = ByHand(one_step(begin), cut=cut)
+    task = ByHand(one_step(begin))
     entry = task.say()
     while task.status not in (Status.COMPLETED, Status.FAILED):
+        task.cut = cuts and data.draw(st.booleans())
         assert all(walk.awaited[one.command.id] for one in entry.commands)
         effects = [one.command for one in task.task.pending.values()]
         for place in walk.limited:

@@ -239,7 +239,7 @@ def test_a_task_made_from_another_asks_refolds_patches_itself(earlier: bool) -> 
         return not earlier
 
     for new in (task.recovered(patched=ask), task.forked(task.task.seq - 1, live=True, patched=ask)):
-        assert new.base.author_patches == {"mine": True}
+        assert new.base.kept_patches == {"mine": True}
 
         new.give("mail", "sent")
         unreachable(new)
@@ -254,7 +254,7 @@ def test_the_journal_of_two_runs_has_the_rule_of_each() -> None:
     """
     task = held_once()
     task.journal = [one.changed({"patches": {"mine": True} if one.patches.get("mine") else {}}) for one in task.journal]
-    task.task, task.patched = task.task.changed({"patches": task.task.author_patches}), lambda _: True
+    task.task, task.patched = task.task.changed({"patches": task.task.kept_patches}), lambda _: True
     task.give("mail", "sent")
     unreachable(task)
     assert not task.ring("patience").held

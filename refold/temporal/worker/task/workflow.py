@@ -498,7 +498,7 @@ class SkillWorkflow(TaskHandlers):
             message=self._first if isinstance(self._first, UserMessage) else None,
             hold=self._first is not None and self._start.hold,
             start_delay_s=None if at is None else max(0.0, (at - workflow.now()).total_seconds()),
-            snapshot=self._now.changed({"patches": self._now.author_patches}),
+            snapshot=self._now.changed({"patches": self._now.kept_patches}),
             chain=self.digests[-1].hex(),
             stream=self._start.stream,
             parent=self._start.parent,
