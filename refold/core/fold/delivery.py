@@ -10,6 +10,7 @@ import re
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from threading import current_thread, main_thread
 from traceback import walk_tb
@@ -26,7 +27,7 @@ from refold.core.fold import ending, failures
 from refold.core.fold.draft import Draft
 from refold.core.fold.failures import Action, Role, Stage, cell_of
 from refold.core.fold.redo import adopt_new_outcomes
-from refold.core.fold.snapshot import Pending
+from refold.core.fold.snapshot import STEP_PATCHES, Pending
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, TaskEvent, TaskState
 
@@ -229,7 +230,13 @@ def _lost_to(draft: Draft, event: Event) -> tuple[str, ...]:
     trial = copy(draft)
     trial.live, trial.patches, trial.notes, trial.entered = None, {**draft.patches}, [], []
     trial.ask_patched, trial.recorded = None, None  # the same answers now as when the event was first taken
-    moment = _moment(trial)
+
+    def patched(patch: str, again: bool) -> bool:
+        # The draft itself answers what decides which calls the step withdraws: a trial that was the first to ask, and
+        # got no answer, would take the path of an earlier release.
+        return (draft if patch.startswith(STEP_PATCHES) else trial).patched(patch, again)
+
+    moment = replace(_moment(trial), patched=patched)
     returned: tuple[str, ...] = ()
     at_work = skill_at_work.set(draft.base.skill)
     try:

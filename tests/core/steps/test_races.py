@@ -1,5 +1,6 @@
 """Races: the first of several calls ends the wait, and the others are withdrawn."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from refold import (
 )
 from refold.core.fold.delivery import LOST_TOO
 from refold.core.fold.wanted import wanted
+from refold.core.steps.parallel import CLOSED
 from refold.export.differs import refolded
 from refold.testing import check_laws
 from tests.core.byhand import ByHand, busy, result
@@ -302,6 +304,41 @@ def test_a_timer_wins_although_the_step_raises(author: Any, retries: int, cut: b
     assert task.reason == "bug: TimeoutError: the model is too slow"
     assert task.folded() == task.task
     assert old.ring("patience").held
+
+
+async def deadlined(ctx: Ctx, content: Content) -> Transition:
+    async def deadline() -> None:
+        await ctx.sleep(60, id="patience")
+        raise TimeoutError("the model is too slow")
+
+    async def think() -> None:
+        await ctx.llm("think", "?")
+
+    try:
+        await ctx.parallel(think(), deadline())
+    except TimeoutError:
+        return ctx.complete(str(await ctx.tool("mail")))
+    return ctx.complete("in time")
+
+
+@BOTH
+@pytest.mark.parametrize("retries", [0, 3], ids=["retrying", "blocked"])
+def test_a_deadline_in_parallel_wins_over_a_call_that_does_not_get_through(retries: int, cut: bool) -> None:
+    """
+    The first one in a task, too; a task of an earlier release, which did not withdraw the call, waits for it.
+    """
+    task, old = (ByHand(skill(deadlined), cut=cut, patched=lambda id, no=no: id != no) for no in ("", CLOSED))
+    unreachable(task, retries=retries)
+    unreachable(old, retries=retries)
+
+    entry = task.ring("patience")
+
+    assert (entry.held, task.state, task.out, task.alarms) == (False, TaskState.RUNNING, ["mail"], [])
+    task.give("mail", "sent")
+    assert (task.status, task.said[-1]) == (Status.COMPLETED, "sent")
+    assert task.folded() == task.task
+    assert old.ring("patience").held
+    assert old.folded() == old.task
 
 
 def test_a_timer_waits_for_what_does_not_race_with_it() -> None:
@@ -649,6 +686,40 @@ def test_such_a_race_is_over_although_the_step_raises(cut: bool) -> None:
     assert (new.waiting, new.out, old.waiting, old.out) == ([], ["charge"], ["b"], [])
     new.give("charge", "c-2")
     assert new.said[-1] == "no, paid c-2"
+    assert new.folded() == new.task
+
+
+@BOTH
+def test_an_error_after_such_a_race_closes_the_questions_beside_it(cut: bool) -> None:
+    """
+    The task would stay paused, and the charge not be made again; a task of an earlier release waits for the answer.
+    """
+
+    async def agrees(ctx: Ctx, name: str) -> None:
+        index, answer = await ctx.first(ctx.ask(name, "?"), ctx.sleep(60, id=f"{name} timer"))
+        if index == 0 and answer.text == "no":
+            raise ValueError("one said no")
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=1)
+        with suppress(ValueError):
+            await ctx.parallel(agrees(ctx, "a"), agrees(ctx, "b"))
+        return ctx.complete(f"paid {paid}")
+
+    task = ByHand(skill(begin), cut=cut)
+    task.say()
+    task.give("charge", "c-1")
+    task.cancel()
+    task.give("undo charge")
+    new, old = task.recovered(), task.recovered()
+    old.patched = lambda patch: patch != CLOSED
+
+    new.say("no", slot="a")
+    old.say("no", slot="a")
+
+    assert (new.waiting, new.out, old.waiting, old.out) == ([], ["charge"], ["b"], [])
+    new.give("charge", "c-2")
+    assert (new.status, new.said[-1]) == (Status.COMPLETED, "paid c-2")
     assert new.folded() == new.task
 
 
