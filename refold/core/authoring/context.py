@@ -407,7 +407,8 @@ class Ctx:
 
         Raises:
             SkillError: An argument is no coroutine, or the limit is less than 1. Raised by the await: two coroutines
-                await one call at once, or a coroutine has begun already, as one that is given twice has.
+                await one call at once, or one awaits a call that such an error left in flight, or a coroutine has begun
+                already, as one that is given twice has.
         """
         for run in runs:
             if not inspect.iscoroutine(run):

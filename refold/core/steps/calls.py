@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Call(Generic[T]):
     """A command that a step awaits: `draft = await ctx.llm("draft", "Write.", topic)`."""
 
-    __slots__ = ("awaited", "command", "in_flight", "kind", "raced", "withdrawn")
+    __slots__ = ("awaited", "command", "in_flight", "kind", "left", "raced", "withdrawn")
 
     def __init__(self, command: Command, kind: Any) -> None:
         self.command: Command = command
@@ -30,6 +30,7 @@ class Call(Generic[T]):
         self.raced = False
         self.in_flight = False
         self.withdrawn = False  # it lost its race to another call, or an error closed its coroutine
+        self.left = False  # an error closed its coroutine, and the effect stays in flight
 
     @property
     def named(self) -> str:
@@ -68,7 +69,12 @@ def name_apart(calls: Sequence[Call[Any]], taken: Collection[str] = ()) -> None:
 
 
 def awaited_twice(call: Call[Any]) -> SkillError:
-    """The error for one call that is awaited in two places."""
+    """The error for one call that is awaited in two places, or again after an error has ended who awaited it."""
+    if call.left and call.in_flight:
+        return SkillError(
+            f"{call.named} is still in flight, and its outcome is ignored, because an error ended the coroutine that "
+            "awaited it; catch the error in the coroutine that raises it, and `ctx.parallel` lets the others go on"
+        )
     return SkillError(f"{call.named} is awaited twice at once; make a call for each, with `ctx` again")
 
 

@@ -79,6 +79,8 @@ class Parallel(Generic[T]):
         task paused.
         """
         calls = [call for call, _ in self._open.values()]
+        for call in calls:
+            call.left = call.in_flight
         lost = [call for call in calls if not call.in_flight or isinstance(call.command, RACEABLE)]
         if lost and self._patched(CLOSED):
             for call in lost:

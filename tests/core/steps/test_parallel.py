@@ -529,6 +529,36 @@ def test_what_two_coroutines_await_is_an_error(begin: Any, reason: str, cut: boo
 
 
 @BOTH
+def test_a_call_that_an_error_left_in_flight_is_not_said_to_need_another_call(cut: bool) -> None:
+    """
+    Another call would be a second effect.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        charge = ctx.tool("charge")
+
+        async def waits() -> Any:
+            return await charge
+
+        async def inner() -> Any:
+            with suppress(ValueError):
+                await ctx.parallel(calls_and_raises(ctx), waits())
+            return await charge
+
+        return ctx.complete(f"{await ctx.parallel(inner(), one_call(ctx, 'c'))}")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.give("a")
+
+    assert task.reason == (
+        "the call 'charge' is still in flight, and its outcome is ignored, because an error ended the coroutine that "
+        "awaited it; catch the error in the coroutine that raises it, and `ctx.parallel` lets the others go on"
+    )
+    assert task.folded() == task.task
+
+
+@BOTH
 def test_a_task_that_lost_a_coroutine_goes_on_as_before(cut: bool) -> None:
     """
     One that an earlier release drove past there.
@@ -675,6 +705,10 @@ def test_whatever_comes_back_first_a_step_comes_to_its_end(
         else:
             entry = task.give(name, "a value")
 
-    twice = ("the call 'shared' is awaited twice at once", "two commands with the id 'shared' are in flight")
+    twice = (
+        "the call 'shared' is awaited twice at once",
+        "the call 'shared' is still in flight, and its outcome is ignored, because an error ended the coroutine",
+        "two commands with the id 'shared' are in flight",
+    )
     assert task.status is Status.COMPLETED or task.reason.startswith(twice)
     assert task.folded() == task.task
