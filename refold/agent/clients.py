@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pydantic import JsonValue
 
 from refold.agent.tools import AgentTool
-from refold.core.authoring.context import Ctx
+from refold.core.authoring.context import Ctx, own_patched
 from refold.core.chat import Reply, Said, ToolOffer
 from refold.core.content import Artifact, Content, Part
 from refold.core.events import SkillOutcome
@@ -94,7 +94,7 @@ class Chat:
         )
 
 
-WHOLE_ARTIFACTS = "agent.whole_artifacts"
+WHOLE_ARTIFACTS = "refold.step.agent_whole_artifacts"
 """A patch: tasks that were recorded before read of a part's artifact the text or the first data alone, and of an
 artifact named `text` in place of the message."""
 
@@ -119,7 +119,7 @@ class Commands:
         whole = {"text": outcome.text, **{name: _value_of(one) for name, one in named.items()}}
         handed = {one.name: one.text or Content(parts=one.parts).data for one in outcome.artifacts}
         before: JsonValue = {"text": outcome.text, **handed}
-        return whole if whole == before or ctx.patched(WHOLE_ARTIFACTS) else before
+        return whole if whole == before or own_patched(ctx, WHOLE_ARTIFACTS) else before
 
 
 def _value_of(artifact: Artifact) -> JsonValue:

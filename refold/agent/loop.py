@@ -20,7 +20,7 @@ from refold.agent.plugins import AfterInvocation, AfterTools, BeforeInvocation, 
 from refold.agent.state import AgentState
 from refold.agent.steps import HOOK_RETRIES, ModelTurn, Step, forget, refusals, withheld
 from refold.agent.tools import AgentTool, found_at, remote_tool
-from refold.core.authoring.context import Ctx
+from refold.core.authoring.context import Ctx, own_patched
 from refold.core.authoring.transition import Transition
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid
 from refold.core.content import Artifact, Content
@@ -29,7 +29,7 @@ from refold.core.steps.table import step, steps_of
 ANSWER = "answer"
 """The artifact with a typed answer."""
 
-EVERY_FILE = "agent.every_file"
+EVERY_FILE = "refold.step.agent_every_file"
 """A patch: tasks recorded before hand over no files beside tool calls, and number those of each reply from 1."""
 
 _NUMBER = re.compile(r"file-([0-9]{1,9})((?:\..*)?)")
@@ -181,7 +181,7 @@ class AnyLoop:
         reply = _numbered(turn, await self.parts.model_step.invoke(turn))
         _agree(turn, reply)
         await self.parts.hooks.said(ctx, state, [reply])
-        if reply.files and reply.tool_calls and not turn.final and ctx.patched(EVERY_FILE):
+        if reply.files and reply.tool_calls and not turn.final and own_patched(ctx, EVERY_FILE):
             for artifact in _files_in(reply):  # the user gets those of a last reply with the answer
                 ctx.hand_over(artifact)
         return reply
@@ -291,7 +291,7 @@ def _numbered(turn: ModelTurn, reply: Reply) -> Reply:
     """
     made = turn.state.spent.files
     turn.state.spent.files += len(reply.files)
-    if not made or not reply.files or not turn.ctx.patched(EVERY_FILE):
+    if not made or not reply.files or not own_patched(turn.ctx, EVERY_FILE):
         return reply
     files = []
     for place, one in enumerate(reply.files, 1):

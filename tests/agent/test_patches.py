@@ -5,13 +5,17 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from refold import Artifact, Part
+from refold import Artifact, Part, Status
 from refold.agent import Agent, Budget, Sequential, Think, skill_tool
+from refold.agent.clients import WHOLE_ARTIFACTS
+from refold.agent.loop import EVERY_FILE
+from refold.agent.ready.budget import TELLS_TOOL_CALLS
 from refold.core.chat import Reply, ToolCall, ToolReturn
 from refold.core.commands import CallChat
 from refold.core.events import SkillOutcome, SkillResult
+from refold.core.fold.snapshot import OWN_PATCHES, STEP_PATCHES
 from tests.agent.shop import shop
-from tests.core.byhand import ByHand
+from tests.core.byhand import ByHand, busy
 
 CUT = pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
 
@@ -137,6 +141,33 @@ def test_the_model_reads_how_many_tool_calls_are_left(cut: bool, patched: bool, 
     task.give("price", 3)
     assert told(task) == [3, second]
     assert task.folded() == task.task
+
+
+@pytest.mark.parametrize("patched", [True, False], ids=["now", "recorded-before"])
+def test_a_new_run_goes_on_as_the_run_before(patched: bool) -> None:
+    """
+    It drives the open step again, which must ask the model the same, whatever newer code would ask.
+    """
+    task = ByHand(shop(middleware=[Budget(tool_calls=5, tell=True)]), cut=True, patched=lambda _: patched)
+    task.say("tea?")
+    task.fail("model", busy())
+    task.patched = lambda _: True
+    task.ring("model")
+    task.give("model", Reply(text="Tea."))
+
+    assert (task.said, task.status) == (["Tea."], Status.COMPLETED)
+
+
+def test_the_patches_are_no_changes_of_the_authors() -> None:
+    """
+    Where authors' changes are listed, these are left out.
+    """
+    task = ByHand(shop(middleware=[Budget(tool_calls=5, tell=True)]))
+    task.say("tea?")
+
+    assert all(id.startswith(OWN_PATCHES) for id in task.task.patches)
+    assert {EVERY_FILE, TELLS_TOOL_CALLS, WHOLE_ARTIFACTS} >= task.task.patches.keys() > set()
+    assert all(id.startswith(STEP_PATCHES) for id in (EVERY_FILE, TELLS_TOOL_CALLS, WHOLE_ARTIFACTS))
 
 
 def test_the_model_reads_all_that_is_left() -> None:

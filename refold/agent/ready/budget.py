@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 from refold.agent.errors import BudgetExceeded, NoPrice, NoUsage
 from refold.agent.middleware import Proceed, Simple
 from refold.agent.steps import ModelTurn, ToolTurn, refusal
+from refold.core.authoring.context import own_patched
 from refold.core.chat import Reply, ToolReturn, UserSaid
 from refold.core.commands import PartBudget
 from refold.core.content import Content
@@ -24,7 +25,7 @@ from refold.core.errors import CommandError
 from refold.core.gates import GateKind, GatePolicy
 from refold.cost import OWNER_DAY, OWNER_DAY_SPENT
 
-TELLS_TOOL_CALLS = "agent.tells_tool_calls"
+TELLS_TOOL_CALLS = "refold.step.agent_tells_tool_calls"
 """A patch: in tasks recorded before, `tell` leaves out how many tool calls are left."""
 
 WHEN_SPENT = ("fail", "ask", "answer")
@@ -193,7 +194,7 @@ class Budget(Simple):
         """What is left of each limit of the task, of several the least."""
         least: dict[str, _Over] = {}
         for one in self._limits(turn, all_calls=True):
-            if one.what != "tool_calls" or turn.ctx.patched(TELLS_TOOL_CALLS):
+            if one.what != "tool_calls" or own_patched(turn.ctx, TELLS_TOOL_CALLS):
                 least[one.what] = min(one, least.get(one.what, one), key=lambda one: one.left)
         return ", ".join(f"{max(one.left, 0):g} of {one.limit:g} {one.what}" for one in least.values())
 

@@ -416,7 +416,7 @@ class Ctx:
                 raise SkillError(f"parallel takes coroutines, not {run!r}; {way_out}")
         if limit is not None and limit < 1:
             raise SkillError(f"limit={limit!r} would let nothing go on; give a positive number, or None")
-        together = Parallel(runs, limit, lambda patch: self._moment.patched(patch, self._again))
+        together = Parallel(runs, limit, lambda patch: own_patched(self, patch))
         self._made.append(together)
         return together
 
@@ -488,6 +488,11 @@ class Ctx:
         """
         asked = Cmd.ask_approval(slot, message, show=show, policy=policy, editable=editable)
         return altered(NOTHING, resume=carry).cmd(asked)
+
+
+def own_patched(ctx: Ctx, patch: str) -> bool:
+    """Whether this task takes a mend of refold's own code that a step runs: `ctx.patched` for ids of refold's own."""
+    return ctx._moment.patched(patch, ctx._again)
 
 
 def _tell_apart(method: str, calls: Sequence[Any]) -> None:
