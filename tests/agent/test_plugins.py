@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from refold import DefinitionError
+from refold import DefinitionError, Failure, FailureKind
 from refold.agent import (
     AfterInvocation,
     AfterModelCall,
@@ -18,10 +18,11 @@ from refold.agent import (
     Plugin,
 )
 from refold.agent.plugins import EVENTS, HookEvent
-from refold.core.chat import Reply, ToolReturn, UserSaid
+from refold.core.chat import Reply, ToolCall, ToolReturn, UserSaid
 from refold.core.commands import CallChat
 from refold.testing import Played, approve, calls, fails, permanent, play, reply
 from tests.agent.shop import TOOLS, price, replies, results, shop
+from tests.core.byhand import ByHand
 
 
 class Diary(Plugin):
@@ -193,6 +194,29 @@ def test_a_model_can_be_asked_again(cut: bool) -> None:
     assert story.said == ("fine", "good")
     assert [getattr(one, "text", "") or one.content.text for one in thread] == ["one", "fine", "two", "good"]  # type: ignore[union-attr]
     assert counts == ([] if cut else [1, 1, 2, 3])
+
+
+def test_a_call_that_a_hook_repeats_is_for_the_first_model() -> None:
+    """
+    Also where the reply that the hook discards is a fallback's, to results of its own tool calls.
+    """
+
+    def again(event: AfterModelCall) -> None:
+        event.retry = event.reply is not None and event.reply.text == "bad"
+
+    task = ByHand(shop(model=["a:one", "b:two"], plugins=[again]))
+    task.say()
+    task.fail("model", Failure(kind=FailureKind.PERMANENT, type="quota_exceeded", message="no"))
+    task.ring("model")
+    task.give("model", Reply(tool_calls=(ToolCall(id="1", name="price", args={"item": "tea"}),), stop="tools"))
+    task.give("price", 3)
+    models = [task.pending("model").moved]
+    task.give("model", Reply(text="bad"))
+    models.append(task.pending("model").moved)
+    task.give("model", Reply(text="good"))
+
+    assert models == [1, 0]
+    assert task.said[-1] == "good"
 
 
 def test_a_model_is_not_asked_again_for_ever() -> None:
