@@ -358,6 +358,29 @@ async def thinks(ctx: Ctx, name: str) -> None:
     await ctx.gather(ctx.llm(name, "Think."), ctx.sleep(60, id=f"{name} timer"))
 
 
+async def closes_within_a_limit(ctx: Ctx) -> Transition:
+    await ctx.parallel(falls_back(ctx), one_call(ctx, "c"), limit=1)
+    return ctx.complete("done")
+
+
+@pytest.mark.parametrize("how", ["run", "recovered", "forked"])
+def test_calls_that_were_closed_stay_closed_in_a_new_run(how: str) -> None:
+    """
+    The new run, recovered task or branch drives the step again through its past, to the call that is open.
+    """
+    task = ByHand(one_step(closes_within_a_limit), cut=True)
+    task.say()
+    task.give("a")
+    if how == "recovered":
+        task.fail("c")
+        task = task.recovered()
+    elif how == "forked":
+        task = task.forked(2, live=True)
+    task.give("c")
+
+    assert (task.said[-1:], task.task.reason) == (["done"], "")
+
+
 @BOTH
 def test_a_timeout_that_ends_the_coroutines_closes_their_questions(cut: bool) -> None:
     """
