@@ -281,3 +281,22 @@ async def offspring(
         ):  # a server that does not know the attribute knows no such task
             return ()
         raise server_refused(error, "list tasks") from None
+
+
+async def recoveries(connection: Connection, task_id: str) -> list[OffspringView]:
+    """The tasks that recover one of this id, found by their ids, since the server's index lags behind.
+
+    A task that recovers an earlier, purged task of the same id is among them.
+    """
+    found: list[OffspringView] = []
+    for number in count(1):
+        id = f"{task_id}.r{number}"
+        try:
+            task = await connection.describe(id)
+            origin = await task.memo_value(ORIGIN_MEMO, None)
+            if origin is None or origin["how"] != "recovered" or await views.start_was_refused(connection, task):
+                continue
+        except TaskNotFound:
+            return found
+        found.append(OffspringView(task_id=id, **origin))
+    raise AssertionError("the loop returns or raises")

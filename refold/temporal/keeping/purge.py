@@ -21,7 +21,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.lifecycle import TaskState
 from refold.core.values import Value, lean
-from refold.engine import EngineError, TaskFilter, TaskNotFound
+from refold.engine import EngineError, OffspringView, TaskFilter, TaskNotFound
 from refold.engine.arguments import methods_take
 from refold.temporal.client import lineage, search
 from refold.temporal.client.connection import Connection
@@ -227,7 +227,7 @@ class Purge:
         return found, None
 
     async def _parts(self, task_id: str) -> list[str]:
-        """The ids of a task's parts, of theirs, and of what recovers them, as far as the index knows them.
+        """The ids of a task's parts, of theirs, as far as the index knows them; and of what recovers them.
 
         The fork of a part is a task of its own, though its id begins with the part's.
         """
@@ -235,7 +235,11 @@ class Purge:
         origins = {one.id: await one.memo_value(lineage.ORIGIN_MEMO, None) for one in listed}
         forks = [id for id, origin in origins.items() if origin is not None and origin["how"] == "forked"]
         of_forks = tuple(f"{fork}{more}" for fork in forks for more in ("/", "."))
-        return [id for id in origins if id not in forks and not id.startswith(of_forks)]
+        parts = [id for id in origins if id not in forks and not id.startswith(of_forks)]
+        for part in parts:  # grows meanwhile: a recovery may be recovered, too
+            recoveries = await lineage.recoveries(self.connection, part)
+            parts += [one.task_id for one in recoveries if one.task_id not in parts]
+        return parts
 
     async def _needed_by(self, task_id: str) -> str:
         """Why a task needs its part; empty if it does not."""
@@ -328,8 +332,7 @@ class Purge:
         return Purged(task_id=one.task_id, gone=not dry, deleted=deleted, left=tuple(one.left))
 
     async def _receipts(self, one: _Ended, purged: set[str], *, dry: bool) -> dict[str, int]:
-        offspring = await lineage.offspring(self.connection, one.task_id)
-        for other in [other for other in offspring if other.task_id not in purged]:
+        for other in [other for other in await self._offspring(one.task_id) if other.task_id not in purged]:
             why = f"it was {other.how} from entry {other.seq}, and holds what it began with; purge it, too"
             one.left.append(Left(what=f"task {other.task_id}", where=self.server, why=why))
         if self.receipts is None:
@@ -342,12 +345,19 @@ class Purge:
 
     async def _goes_on(self, task_id: str, purged: set[str]) -> str:
         """A task that is not purged and recovers this one, directly or through purged tasks; empty if there is none."""
-        for other in await lineage.offspring(self.connection, task_id):
+        for other in await self._offspring(task_id):
             if other.how == "recovered":
                 stays = await self._goes_on(other.task_id, purged) if other.task_id in purged else other.task_id
                 if stays:
                     return stays
         return ""
+
+    async def _offspring(self, task_id: str) -> list[OffspringView]:
+        """The tasks that go on from this one; recoveries also where the index does not list them yet."""
+        listed = await lineage.offspring(self.connection, task_id)
+        ids = {other.task_id for other in listed}
+        recoveries = await lineage.recoveries(self.connection, task_id)
+        return [*listed, *(other for other in recoveries if other.task_id not in ids)]
 
     async def _values(self, one: _Ended, used: dict[str, str], since: float, *, dry: bool) -> tuple[int, bool]:
         """How many values were deleted; and whether the task must wait, since one was written just now."""

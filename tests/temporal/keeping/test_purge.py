@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,13 @@ from uuid import uuid4
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client
+from temporalio.client import (
+    Client,
+    Interceptor,
+    ListWorkflowsInput,
+    OutboundInterceptor,
+    WorkflowExecutionAsyncIterator,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold import Content, InputRejected, Status
@@ -280,6 +287,80 @@ async def canceled_and_recovered(engine: TemporalEngine, task_id: str) -> str:
     await settled(engine, task_id)
     await engine.cancel(task_id)
     return (await engine.recover(task_id)).task_id
+
+
+class Lagging(Interceptor):
+    """A server's index that does not list some workflows yet."""
+
+    def __init__(self, *unlisted: str) -> None:
+        self.without = "".join(f" AND WorkflowId != '{id}'" for id in unlisted)
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        without = self.without
+
+        class Outbound(OutboundInterceptor):
+            def list_workflows(self, input: ListWorkflowsInput) -> WorkflowExecutionAsyncIterator:
+                return super().list_workflows(replace(input, query=f"({input.query}){without}"))
+
+        return Outbound(next)
+
+
+class Asked:
+    """Receipts that are not there.
+
+    Attributes:
+        kept: Why those of each task were to stay.
+    """
+
+    place = "nowhere"
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    async def purge(self, task_id: str, *, kept: str, dry: bool) -> tuple[dict[str, int], Sequence[tuple[str, str]]]:
+        self.kept[task_id] = kept
+        return {}, ()
+
+
+def lagging(engine: TemporalEngine, receipts: Asked, *unlisted: str) -> Purge:
+    """A purge at a server whose index does not list these workflows yet."""
+    config: Any = {**engine.client.config(), "interceptors": [Lagging(*unlisted)], "plugins": []}
+    return TemporalEngine(Client(**config), QUEUE, patience=PATIENT).purge(receipts)
+
+
+async def test_receipts_stay_for_a_recovery_that_the_index_does_not_list_yet(engine: TemporalEngine) -> None:
+    """
+    It was started just now, and would perform their effects a second time.
+    """
+    task_id, receipts = new("buys"), Asked()
+    recovered = await canceled_and_recovered(engine, task_id)
+    await engine.cancel(recovered)
+    await views.closed(engine.connection, recovered)
+    last = (await engine.recover(recovered)).task_id
+
+    done = await purged(lagging(engine, receipts, recovered, last), task_id, recovered, dry=True)
+
+    why = f"task {last!r} was recovered from this one and goes on with its effects"
+    assert (receipts.kept[task_id], receipts.kept[recovered]) == (why, why)
+    assert [left.what for left in done[recovered].left] == [f"task {last}"]
+    await engine.cancel(last)
+
+
+async def test_a_part_is_recovered_though_the_index_does_not_list_it_yet(engine: TemporalEngine) -> None:
+    """
+    The open recovery of a part keeps the whole task.
+    """
+    task_id = new("sends")
+    await engine.start("sends", text("Ada"), task_id=task_id)
+    part = await part_of(engine, task_id)
+    await engine.cancel(task_id)
+    await views.closed(engine.connection, task_id)
+    recovered = (await engine.recover(part)).task_id
+
+    [stays] = (await purged(lagging(engine, Asked(), recovered), task_id, dry=True)).values()
+
+    assert [left.why.partition(";")[0] for left in stays.left] == [f"its part {recovered!r} is open"]
+    await engine.cancel(recovered)
 
 
 async def test_a_value_of_two_tasks_stays_until_both_are_gone(
