@@ -95,6 +95,7 @@ class _Ended:
 
     Attributes:
         of: The task for which it is purged: the task itself, or the one that it is a part of.
+        delivering: The webhooks that have updates of the task to deliver.
         recovers: The task that this one recovers, if that one is still there; else empty.
     """
 
@@ -103,6 +104,7 @@ class _Ended:
     runs: list[str]
     webhooks: list[tuple[str, str]]
     refers: References
+    delivering: list[str] = field(default_factory=list)
     recovers: str = ""
     left: list[Left] = field(default_factory=list)
 
@@ -214,6 +216,10 @@ class Purge:
             if await self._is_open(part):
                 return [], self._stays(task_id, f"its part {part!r} is open; `refold cancel {quote(part)}` ends it")
         found = [await self._collected(one, task_id) for one in (*sorted(parts, key=len, reverse=True), task_id)]
+        if id := next((id for one in found for id in one.delivering), ""):
+            why = f"its webhook {id!r} still delivers updates; purge again when it has, or delete the webhook"
+            end = f"`temporal workflow terminate --workflow-id {quote(id)}` ends it"
+            return [], self._stays(task_id, f"{why}. Where no gateway runs any more, {end}")
         found[-1].recovers = await self._recovers(description)
         way_out = f"`temporal workflow delete --workflow-id {quote(task_id)}` deletes the history alone"
         if locked := next((one.refers.locked for one in found if one.refers.locked), ""):
@@ -274,10 +280,8 @@ class Purge:
         listed = await self._listed_below(webhook_id(task_id, ""), f" AND WorkflowType = '{WEBHOOK}'")
         for id in dict.fromkeys(one.id for one in listed):
             if await self._is_open(id):
-                why = "it still delivers updates; it ends when the last one is accepted, or is removed"
-                ended.left.append(Left(what=f"webhook {id}", where=self.server, why=why))
-            else:
-                ended.webhooks += [(id, one.run_id) for one in listed if one.id == id]
+                ended.delivering.append(id)
+            ended.webhooks += [(id, one.run_id) for one in listed if one.id == id]
         return ended
 
     async def _listed_below(self, prefix: str, only: str = "") -> list[WorkflowExecution]:

@@ -557,12 +557,11 @@ async def closed_at(engine: TemporalEngine, task_id: str) -> datetime:
 
 async def test_webhooks_go_with_their_task(engine: TemporalEngine, purge: Purge) -> None:
     """
-    With each run of one that was set again: it has the receiver's secrets. One that still delivers stays, and is named.
+    With each run of one that was set again: it has the receiver's secrets. One that still delivers, to the task or to a
+    part of it, keeps the whole task: the updates are read from it.
     """
-    task_id = new("books")
-    await engine.start("books", text("none"), task_id=task_id)
-    await settled(engine, task_id)
-    over, open_ = (f"webhook/{task_id}/{id}" for id in ("over", "open"))
+    task_id = await bought(engine)
+    over, open_ = f"webhook/{task_id}/over", f"webhook/{task_id}%2F1.1/open"
     for id in (over, over, open_):
         await engine.client.start_workflow("refold.webhook", id=id, task_queue="nobody")
         if id == over:
@@ -575,16 +574,18 @@ async def test_webhooks_go_with_their_task(engine: TemporalEngine, purge: Purge)
     while len(await webhooks()) < 3:
         pass  # the index lags behind
 
-    [done] = (await purged(purge, task_id)).values()
-
-    async with asyncio.timeout(30):
-        while await webhooks() != [open_]:
-            await a_moment()  # the server deletes in its own time
-    assert done.deleted["webhooks"] == 1
-    assert [(left.what, left.why.split(";")[0]) for left in done.left] == [
-        (f"webhook {open_}", "it still delivers updates")
+    [stays] = (await purged(purge, task_id)).values()
+    assert (stays.gone, stays.deleted) == (False, {})
+    assert [(left.what, left.why.split(";")[0]) for left in stays.left] == [
+        (f"task {task_id}", f"its webhook {open_!r} still delivers updates")
     ]
     await engine.client.get_workflow_handle(open_).terminate()
+    done = await purged(purge, task_id)
+
+    assert [one.deleted["webhooks"] for one in done.values()] == [1, 1]
+    async with asyncio.timeout(30):
+        while await webhooks():
+            await a_moment()  # the server deletes in its own time
 
 
 async def test_a_reference_that_a_user_writes_deletes_nothing(
