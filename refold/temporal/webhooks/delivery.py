@@ -5,7 +5,8 @@ Rule 2: the workflow runs one activity, which watches the task and heartbeats it
         next attempt continues from there, so the history is as long for a thousand updates as for one.
 Rule 3: the workflow holds the webhook, and the activity queries it before each post. So a change applies from the next
         post on, no post begins after a removal, and the receiver's secrets are in one place. A post that has to connect
-        queries it once more before anything is sent.
+        queries it once more before anything is sent. Whether a refusal ends the delivery, the workflow decides: it
+        knows whether the webhook that was refused is still the one to deliver to.
 Rule 4: after a day without an accepted post the delivery is given up: the workflow fails with the reason. A process
         that has just come to it tries for an hour, since none may have run on that day.
 
@@ -20,6 +21,7 @@ import random
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from hashlib import sha256
 from urllib.parse import quote
 
 from temporalio import activity, workflow
@@ -113,6 +115,8 @@ class WebhookDelivery:
     def __init__(self) -> None:
         self._webhook: Webhook | None = None
         self._told = False
+        self._without = REMOVED
+        self._given_up = ""
 
     @workflow.run
     async def run(self, delivery: Delivery) -> str:
@@ -129,15 +133,18 @@ class WebhookDelivery:
             summary=f"updates of {delivery.task_id}",
         )
         # A removal takes precedence: one activation may bring both the outcome and the removal.
-        await workflow.wait_condition(lambda: delivering.done() or self._webhook is None)
+        await workflow.wait_condition(lambda: delivering.done() or self._webhook is None or bool(self._given_up))
         if self._webhook is None:
             delivering.cancel()
-            return REMOVED
+            return self._without
+        if self._given_up:
+            delivering.cancel()
+            raise ApplicationError(self._given_up, type="WebhookGivenUp")
         try:
             outcome: str = await delivering
         except ActivityError as error:
             raise ApplicationError(str(error.cause), type="WebhookGivenUp") from None
-        if outcome == GONE:
+        if outcome == GONE:  # in histories from before `end`
             self._webhook = None
         return outcome
 
@@ -145,7 +152,7 @@ class WebhookDelivery:
     def change(self, webhook: Webhook | None) -> bool:
         """Set the webhook, or remove it by None. Returns whether this is the first change of this run."""
         first, self._told = not self._told, True
-        self._webhook = webhook
+        self._webhook, self._without, self._given_up = webhook, REMOVED, ""
         return first
 
     @change.validator
@@ -155,10 +162,31 @@ class WebhookDelivery:
                 "this webhook was changed too often; delete it and create another", type=InputRejected.__name__
             )
 
+    @workflow.update
+    def end(self, refused: str, why: str) -> bool:
+        """End the delivery, for the activity; not if the webhook has changed meanwhile. Returns whether it ends.
+
+        Args:
+            refused: The digest of the webhook whose receiver refused an update.
+            why: Why the delivery is given up; empty where the receiver wants no more updates.
+        """
+        if self._webhook is None or digest(self._webhook) != refused:
+            return False
+        if why:
+            self._given_up = why
+        else:
+            self._webhook, self._without = None, GONE
+        return True
+
     @workflow.query
     def webhook(self) -> Webhook | None:
         """The current webhook; None after its removal."""
         return self._webhook
+
+
+def digest(webhook: Webhook) -> str:
+    """Tells a webhook from another one, without its secrets."""
+    return sha256(webhook.model_dump_json().encode()).hexdigest()
 
 
 class Courier:
@@ -171,11 +199,7 @@ class Courier:
 
     @activity.defn(name=ACTIVITY)
     async def deliver(self, delivery: Delivery) -> str:
-        """Post every update of a task, in order. Returns how the delivery ended, as the workflow's result.
-
-        Raises:
-            ApplicationError: The receiver accepted nothing for a day.
-        """
+        """Post every update of a task, in order. Returns how the delivery ended, as the workflow's result."""
         round = _Round(delivery, self._client, self._feed, self._poster)
         beating = asyncio.create_task(round.beat())
         try:
@@ -189,7 +213,9 @@ class Courier:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
         if outcome == REMOVED:
-            activity.raise_complete_async()  # the workflow has ended, so the server would refuse a completion
+            # The workflow has ended, so the server would refuse a completion. Where a change came just before its end,
+            # it goes on, and so does this activity once its heartbeats are missed.
+            activity.raise_complete_async()
         return outcome
 
 
@@ -268,24 +294,36 @@ class _Round:
                 count(metrics.WEBHOOKS, "accepted")
                 return _TAKEN
             if answer.kind == "gone":
-                return GONE
-            count(metrics.WEBHOOKS, "refused")
-            self._failed(answer.why)
+                ends = await self._ends(webhook, "")
+            else:
+                count(metrics.WEBHOOKS, "refused")
+                why = self._failed(answer.why)
+                ends = bool(why) and await self._ends(webhook, why)
+            if ends:
+                return REMOVED
             await self._pause(max(wait_s * random.uniform(0.9, 1.1), answer.wait_s or 0), webhook)
             wait_s = min(wait_s * GROWTH, LONGEST_WAIT_S)
 
-    def _failed(self, why: str) -> None:
+    async def _ends(self, webhook: Webhook, why: str) -> bool:
+        """Whether the workflow ends the delivery after a refusal; see `WebhookDelivery.end`."""
+        ends = await self._workflow.execute_update(
+            WebhookDelivery.end, args=[digest(webhook), why], rpc_timeout=UPDATE_PATIENCE
+        )
+        if ends and why:
+            log.warning("webhook_given_up", task_id=self.delivery.task_id, webhook=self.delivery.id, why=why)
+            count(metrics.WEBHOOKS, "given_up")
+        return ends
+
+    def _failed(self, why: str) -> str:
+        """Note a refusal. Returns why the delivery is to be given up; empty before a day is over."""
         now = datetime.now(UTC)
         since = self.progress.failing_since
         if since is None:
             log.info("webhook_refused", task_id=self.delivery.task_id, webhook=self.delivery.id, why=why)
             self._came_to(DeliveryProgress(cursor=self.progress.cursor, failing_since=now))
         elif now - since > GIVEN_UP_AFTER and time.monotonic() - self._begun >= TRIED_S:
-            log.warning("webhook_given_up", task_id=self.delivery.task_id, webhook=self.delivery.id, why=why)
-            count(metrics.WEBHOOKS, "given_up")
-            raise ApplicationError(
-                f"the receiver has taken nothing since {since:%Y-%m-%d %H:%M} UTC: {why}", non_retryable=True
-            )
+            return f"the receiver has taken nothing since {since:%Y-%m-%d %H:%M} UTC: {why}"
+        return ""
 
     def _came_to(self, progress: DeliveryProgress) -> None:
         self.progress = progress

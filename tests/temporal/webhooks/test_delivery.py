@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from refold.effects.webhooks.ssrf import Screen
 from refold.engine import TaskNotFound
 from refold.temporal import TemporalEngine, TemporalWebhooks
 from refold.temporal.webhooks import delivery
+from refold.temporal.webhooks.delivery import WebhookDelivery
 from refold.temporal.webhooks.names import workflow_id
 from refold.webhooks import START, Shape, Update, Webhook
 from tests.services.receiver import Receiver
@@ -255,6 +257,59 @@ async def test_gone_ends_a_webhook(
         await webhooks.put(task_id, Webhook(id="w", url=receiver.url))
         assert await ended(engine, task_id, "w") == "delivered"
         assert numbers(receiver) == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("status", [410, 500])
+async def test_a_refusal_of_the_old_address_ends_no_changed_webhook(
+    engine: TemporalEngine,
+    webhooks: TemporalWebhooks,
+    script: Script,
+    task_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+) -> None:
+    """
+    The change came while the old address was asked: whether it wants no more or the day is over, the new one gets all.
+    """
+    monkeypatch.setattr(delivery, "GIVEN_UP_AFTER", timedelta(0))
+    monkeypatch.setattr(delivery, "TRIED_S", 0.0)
+    asked, changed = threading.Event(), threading.Event()
+
+    def refused(n: int) -> Response:
+        if n == 1 and status != 410:
+            return Response(status_code=status)  # the day begins
+        asked.set()
+        changed.wait(20)
+        return Response(status_code=status)
+
+    with Receiver(refused) as old, Receiver() as new:
+        await script.more(task_id, 2, end=True)
+        await webhooks.put(task_id, Webhook(id="w", url=old.url))
+        await asyncio.to_thread(asked.wait, 20)
+        await webhooks.put(task_id, Webhook(id="w", url=new.url))
+        changed.set()
+        assert await ended(engine, task_id, "w") == "delivered"
+    assert numbers(new) == [1, 2]
+
+
+async def test_only_the_webhook_that_was_refused_ends(
+    engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
+) -> None:
+    """
+    Not the one that it was changed to by the time at which the refusal arrives.
+    """
+    old, new = (Webhook(id="w", url=f"http://127.0.0.1:9/{path}") for path in ("old", "new"))
+    await script.more(task_id, 0)
+    await webhooks.put(task_id, old)
+    await webhooks.put(task_id, new)
+    handle = engine.client.get_workflow_handle(workflow_id(task_id, "w"))
+
+    for why in ("", "it has taken nothing"):
+        assert not await handle.execute_update(WebhookDelivery.end, args=[delivery.digest(old), why])
+    assert await webhooks.of_task(task_id) == [new]
+    assert await handle.execute_update(WebhookDelivery.end, args=[delivery.digest(new), ""])
+    assert await ended(engine, task_id, "w") == "gone"
+    assert await webhooks.of_task(task_id) == []
 
 
 async def test_a_slow_receiver_holds_up_nobody_else(
