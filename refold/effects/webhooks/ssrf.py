@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -40,6 +40,9 @@ LONGEST_URL = 2_048
 
 RESOLVE_S = 5.0
 """Seconds that `Screen.check` waits for a name server."""
+
+STAGGER_S = 0.25
+"""Seconds after which a further address of a name is tried while those before it do not answer."""
 
 Network = IPv4Network | IPv6Network
 
@@ -176,7 +179,7 @@ class ScreenedTransport(httpx2.AsyncHTTPTransport):
 
 
 class _ScreenedNetwork(httpcore2.AsyncNetworkBackend):
-    """Resolves a name, checks its IP addresses, and connects to one of them."""
+    """Resolves a name, checks its IP addresses, and connects to the first one that answers."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -196,17 +199,49 @@ class _ScreenedNetwork(httpcore2.AsyncNetworkBackend):
             raise httpcore2.ConnectTimeout(f"resolving {host} took too long") from error
         except OSError as error:
             raise httpcore2.ConnectError(str(error)) from error
-        failure: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
-        for address in addresses:
-            try:
-                return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                failure = failure or error
-        assert failure is not None, "a name that resolves stands for one address at least"
-        raise failure
+
+        async def connect(address: str) -> httpcore2.AsyncNetworkStream:
+            return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
+
+        return await _first(connect, addresses)
 
     async def sleep(self, seconds: float) -> None:
         await self._network.sleep(seconds)
+
+
+async def _first(
+    connect: Callable[[str], Coroutine[None, None, httpcore2.AsyncNetworkStream]], addresses: Iterable[str]
+) -> httpcore2.AsyncNetworkStream:
+    """The first connection that stands. The next address is tried when one fails, or after `STAGGER_S`.
+
+    Source: RFC 8305 (Happy Eyeballs), section 5.
+    """
+    left, tries = iter(addresses), list[asyncio.Task[httpcore2.AsyncNetworkStream]]()
+    first: httpcore2.AsyncNetworkStream | None = None
+    failure: Exception | None = None
+    going = set[asyncio.Task[httpcore2.AsyncNetworkStream]]()
+    try:
+        while first is None:
+            if (address := next(left, None)) is not None:
+                tries.append(asyncio.create_task(connect(address)))
+                going.add(tries[-1])
+            elif not going:
+                assert failure is not None, "a name that resolves stands for one address at least"
+                raise failure
+            wait_s = None if address is None else STAGGER_S
+            done, going = await asyncio.wait(going, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                try:
+                    first = first or one.result()
+                except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                    failure = failure or error
+        return first
+    finally:
+        for one in tries:
+            one.cancel()
+        for stream in await asyncio.gather(*tries, return_exceptions=True):
+            if stream is not first and not isinstance(stream, BaseException):
+                await stream.aclose()
 
 
 def target(url: str) -> tuple[str, int]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 import ssl
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import httpx2
 import pytest
 from cryptography import x509
@@ -304,6 +307,73 @@ async def test_a_request_keeps_its_name_on_the_way(monkeypatch: pytest.MonkeyPat
             with pytest.raises(AddressRefused):
                 await client.post(url, follow_redirects=True)
     assert asked == ["hooks.example"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue refuses, and loopback has one address")
+async def test_an_address_that_does_not_answer_leaves_time_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A receiver with a dead IPv6 address, or a dead host among several, gets its post all the same.
+    """
+    _resolves(monkeypatch, [["127.0.0.2", "127.0.0.1"]])
+    with Receiver() as receiver, contextlib.ExitStack() as sockets:
+        dead = sockets.enter_context(socket.socket())
+        dead.bind(("127.0.0.2", receiver.port))
+        dead.listen(0)
+        for _ in range(4):  # fill the queue, from which nobody accepts
+            sockets.enter_context(one := socket.socket()).setblocking(False)
+            one.connect_ex(("127.0.0.2", receiver.port))
+        async with (
+            httpx2.AsyncClient(transport=ScreenedTransport(OPEN_AT_HOME), timeout=60) as client,
+            asyncio.timeout(20),
+        ):
+            assert (await client.post(f"http://two.example:{receiver.port}/")).status_code == 204
+
+
+class Stream(httpcore2.AsyncNetworkStream):
+    """A connection that knows whether it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+@given(
+    fates=st.lists(st.sampled_from(["stands", "fails", "hangs"]), min_size=1, max_size=4),
+    turns=st.lists(st.integers(0, 3), min_size=4, max_size=4),
+)
+def test_one_connection_stays_of_those_that_stand(fates: list[str], turns: list[int]) -> None:
+    """
+    Whichever addresses answer, and in whatever order: one that stands is taken, and all others are closed; without one
+    the failure is raised.
+    """
+    made: list[Stream] = []
+
+    async def connect(address: str) -> httpcore2.AsyncNetworkStream:
+        for _ in range(turns[int(address)]):
+            await asyncio.sleep(0)
+        match fates[int(address)]:
+            case "stands":
+                made.append(Stream())
+                return made[-1]
+            case "fails":
+                raise httpcore2.ConnectError(address)
+            case _:
+                return await asyncio.Future[httpcore2.AsyncNetworkStream]()
+
+    async def first() -> object:
+        async with asyncio.timeout(None if "hangs" not in fates or "stands" in fates else 0):
+            return await ssrf._first(connect, [str(number) for number in range(len(fates))])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssrf, "STAGGER_S", 0.0)
+        if "stands" in fates:
+            stream = asyncio.run(first())
+            assert [one for one in made if not one.closed] == [stream]
+        else:
+            with pytest.raises(TimeoutError if "hangs" in fates else httpcore2.ConnectError):
+                asyncio.run(first())
 
 
 async def test_a_certificate_is_checked_for_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
