@@ -82,6 +82,14 @@ class Targets:
             self._found[key] = asyncio.ensure_future(found)
         return await asyncio.shield(self._found[key])
 
+    async def whole(self, target: Target) -> Target:
+        """The same code, with the current version of its deployment where a dry run has named no build.
+
+        Raises:
+            EngineError: The deployment has no current version.
+        """
+        return target if target.build or not target.deployment else await self._of_deployment(target.deployment)
+
     async def _of_deployment(self, name: str) -> Target:
         request = DescribeWorkerDeploymentRequest(namespace=self.client.namespace, deployment_name=name)
         with refusals(f"describe worker deployment {name!r}"):

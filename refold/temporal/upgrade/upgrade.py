@@ -209,7 +209,7 @@ class _Mover:
             return _move(now, Outcome.ALREADY, target, why="no worker has begun it") if first else None
         if target is not None and builds == {target.build}:
             return _move(now, Outcome.ALREADY, target)
-        if target is not None and (pinned := overriding(now)) not in (None, target):
+        if target is not None and (pinned := overriding(now)) and pinned != await self._whole(target):
             command = f"temporal workflow update-options --workflow-id {quote(now.id)}"
             way_out = f"`{command} --versioning-override-behavior unspecified` takes it away"
             return _cannot(now, target, Misfit(f"an override pins it to {pinned}", way_out))
@@ -223,6 +223,9 @@ class _Mover:
         if isinstance(state, Misfit):
             return _cannot(now, target, state)
         return _move(now, Outcome.WOULD_MOVE, target, why=_for(under_way(state))) if self.dry_run else None
+
+    async def _whole(self, target: Target) -> Target:
+        return target if self.targets is None else await self.targets.whole(target)
 
     async def _result(self, before: str, after: WorkflowExecutionDescription, target: Target | None) -> TaskUpgrade:
         """What became of a task that was sealed in run `before`."""

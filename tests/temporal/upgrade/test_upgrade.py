@@ -180,12 +180,15 @@ async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
         unfit = [await begun(engine, skill, said) for skill, said in unable]
         kept = await begun(engine, "pays", "kept tea")
         await pin(client, kept, "shop", "b1")
+        sent = await begun(engine, "pays", "sent tea")
         run = await run_of(engine, kept)
         with_nothing_to_do = await outcomes(engine, new_skills, [*fit, *unfit])
         too_early = await moved(engine, new_skills, fit, to="b2")
         await ramp(client, "shop", "b2", percentage=0)
         ramping = await moved(engine, new_skills, fit, to="b2")
         await make_current(client, "shop", "b2")
+        await pin(client, sent, "shop", "b2")
+        dry = await moved(engine, new_skills, [sent, kept], dry_run=True)
         first = await moved(engine, new_skills, [*fit, *unfit, kept])
         still = await run_of(engine, kept)
         for id in (fit[0], unfit[0]):
@@ -197,6 +200,7 @@ async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
     for one in ramping.values():
         assert (one.outcome, one.why) == (Outcome.CANNOT, "sealed, and a worker of b1 took its new run")
         assert one.way_out == f"once shop:b2 is current (`{SHOP_B2}`) and no version ramps, the same command moves it"
+    assert [dry[id].outcome for id in (sent, kept)] == [Outcome.WOULD_MOVE, Outcome.CANNOT], dry
     assert [first[id].outcome for id in (*fit, *unfit)] == [*[Outcome.MOVED] * 2, *[Outcome.CANNOT] * 3]
     assert "nobody knows what this order means now" in first[unfit[0]].why
     assert "step 'begin' asked for tool:pay" in first[unfit[1]].why
