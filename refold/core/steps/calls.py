@@ -21,16 +21,22 @@ T = TypeVar("T")
 class Call(Generic[T]):
     """A command that a step awaits: `draft = await ctx.llm("draft", "Write.", topic)`."""
 
-    __slots__ = ("awaited", "command", "in_flight", "kind", "left", "raced", "withdrawn")
+    __slots__ = ("_again_of", "awaited", "command", "in_flight", "kind", "left", "raced", "withdrawn")
 
-    def __init__(self, command: Command, kind: Any) -> None:
+    def __init__(self, command: Command, kind: Any, again_of: Call[Any] | None = None) -> None:
         self.command: Command = command
         self.kind = kind
         self.awaited = False
         self.raced = False
         self.in_flight = False
         self.withdrawn = False  # it lost its race to another call, or an error closed its coroutine
+        self._again_of = again_of
         self.left = False  # an error closed its coroutine, and the effect stays in flight
+
+    @property
+    def made(self) -> Call[Any]:
+        """The call that the step made: this one, or the effect that this one is to send again."""
+        return self if self._again_of is None else self._again_of
 
     @property
     def named(self) -> str:
@@ -153,8 +159,13 @@ Asked = tuple[Call[Any], ...]
 
 
 def anew(calls: Asked) -> Asked:
-    """The calls to send: a withdrawn call stays withdrawn, and is sent again as a new one."""
-    return tuple(Call(call.command, call.kind) if call.withdrawn else call for call in calls)
+    """The calls to send: a call that was withdrawn, or left in flight, stays so and is sent again as a new one."""
+    return tuple(_anew(call) if call.withdrawn or call.left else call for call in calls)
+
+
+def _anew(call: Call[Any]) -> Call[Any]:
+    # Two coroutines may each send one timer, question or model call again, but not an effect.
+    return Call(call.command, call.kind, None if isinstance(call.command, RACEABLE) else call.made)
 
 
 def close(run: Any) -> None:

@@ -79,12 +79,10 @@ class Parallel(Generic[T]):
         task paused.
         """
         calls = [call for call, _ in self._open.values()]
-        for call in calls:
-            call.left = call.in_flight
-        lost = [call for call in calls if not call.in_flight or isinstance(call.command, RACEABLE)]
-        if lost and self._patched(CLOSED):
-            for call in lost:
-                call.withdrawn = True
+        if calls and self._patched(CLOSED):
+            for call in calls:
+                call.left = call.in_flight and not isinstance(call.command, RACEABLE)
+                call.withdrawn = not call.left
 
     def _went_on(self, branch: _Branch, calls: Sequence[Call[Any]]) -> None:
         self._unsent += [(call, branch) for call in calls]
@@ -123,11 +121,11 @@ class Parallel(Generic[T]):
 
     def _check_once(self) -> None:
         """Raise an error if two branches await one call, also if they came to it at different times."""
-        seen = set(self._open)
+        seen = {id(call.made): call for call, _ in self._open.values()}
         for call, _ in self._unsent:
-            if id(call) in seen and self._patched(ONCE):
-                raise awaited_twice(call)
-            seen.add(id(call))
+            if id(call.made) in seen and self._patched(ONCE):
+                raise awaited_twice(seen[id(call.made)])
+            seen[id(call.made)] = call
 
     def _by_branch(self, completed: Completed) -> list[tuple[_Branch, Completed]]:
         """Completed calls, grouped by the branch that awaits them, in the order of the branches; others are ignored."""

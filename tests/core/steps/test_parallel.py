@@ -1,7 +1,7 @@
 """Several coroutines of one step at once: each goes on by itself, and the order of results is that of the arguments."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -485,6 +485,36 @@ def test_a_call_that_was_not_sent_can_be_awaited_again(cut: bool) -> None:
     assert task.folded() == task.task
 
 
+@BOTH
+def test_a_call_that_was_in_flight_before_is_not_sent_for_a_coroutine_that_an_error_closed(cut: bool) -> None:
+    """
+    What became of its first sending says nothing about the second.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        call = ctx.tool("b")
+
+        async def awaits() -> None:
+            await call
+
+        async def closes() -> None:
+            with suppress(ValueError):
+                await ctx.parallel(calls_and_raises(ctx), awaits())
+
+        await closes()
+        await ctx.tool("c")
+        await ctx.parallel(closes(), limit=1)
+        return ctx.complete("done")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    for id in ("a", "b", "c", "a"):
+        task.give(id)
+
+    assert (task.said, going(task)) == (["done"], [])
+    assert task.folded() == task.task
+
+
 # --- what runs once
 
 
@@ -527,10 +557,29 @@ async def awaits_a_parallel_twice(ctx: Ctx) -> Transition:
     return ctx.complete(f"{await ctx.parallel(waits(), waits())}")
 
 
+async def awaits_twice_what_was_not_sent(ctx: Ctx) -> Transition:
+    call = ctx.tool("a")
+
+    async def waits() -> Any:
+        return await call
+
+    async def raises() -> None:
+        await ctx.tool("b")
+        raise ValueError("a bug that the step expects")
+
+    async def inner() -> None:
+        await ctx.parallel(raises(), waits())
+
+    with suppress(ValueError):
+        await ctx.parallel(inner(), limit=1)
+    return ctx.complete(f"{await ctx.parallel(waits(), waits())}")
+
+
 @BOTH
 @pytest.mark.parametrize(
     ("begin", "reason"),
     [
+        (awaits_twice_what_was_not_sent, "the call 'a' is awaited twice at once; make a call for each, with `ctx` "),
         (awaits_at_different_times, "the call 'a' is awaited twice at once; make a call for each, with `ctx` again"),
         (awaits_within_a_limit, "the call 'a' is awaited twice at once; make a call for each, with `ctx` again"),
         (gives_a_coroutine_twice, "parallel got the coroutine 'gathers', which has begun already, and a coroutine "),
@@ -602,17 +651,20 @@ LEAVES = (
     *("race", "race of timers", "race with a question"),
 )
 
-TREES = st.recursive(
-    st.sampled_from(LEAVES),
-    lambda parts: st.one_of(
-        st.tuples(
-            st.sampled_from(["parallel", "one at a time", "attempt parallel", "in turn", "attempt"]),
-            st.lists(parts, min_size=1, max_size=3),
-        ),
-        st.lists(parts, min_size=1, max_size=2).map(lambda more: ("attempt parallel", ["tool, then raise", *more])),
-    ),
-    max_leaves=12,
+
+def trees_of(leaves: Sequence[str], *more: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+    def nested(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+        how = st.sampled_from(["parallel", "one at a time", "attempt parallel", "in turn", "attempt"])
+        return st.one_of(st.tuples(how, st.lists(parts, min_size=1, max_size=3)), *more)
+
+    return st.recursive(st.sampled_from(leaves), nested, max_leaves=12)
+
+
+UNSHARED = [leaf for leaf in LEAVES if leaf != "shared tool"]
+CLOSED_BY_ERROR: st.SearchStrategy[Tree] = st.lists(st.sampled_from(UNSHARED), min_size=1, max_size=2).map(
+    lambda parts: ("attempt parallel", ["tool, then raise", *parts])
 )
+TREES = st.one_of(trees_of(LEAVES), trees_of(UNSHARED, CLOSED_BY_ERROR))
 
 
 class Walk:

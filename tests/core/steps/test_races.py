@@ -327,7 +327,8 @@ def test_a_deadline_in_parallel_wins_over_a_call_that_does_not_get_through(retri
     """
     The first one in a task, too; a task of an earlier release, which did not withdraw the call, waits for it.
     """
-    task, old = (ByHand(skill(deadlined), cut=cut, patched=lambda id, no=no: id != no) for no in ("", CLOSED))
+    task = ByHand(skill(deadlined), cut=cut)
+    old = ByHand(skill(deadlined), cut=cut, patched=lambda patch: patch != CLOSED)
     unreachable(task, retries=retries)
     unreachable(old, retries=retries)
 
