@@ -652,10 +652,12 @@ LEAVES = (
 )
 
 
-def trees_of(leaves: Sequence[str], *more: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+HOW = ("parallel", "one at a time", "attempt parallel", "in turn", "attempt")
+
+
+def trees_of(leaves: Sequence[str], how: Sequence[str], *more: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
     def nested(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
-        how = st.sampled_from(["parallel", "one at a time", "attempt parallel", "in turn", "attempt"])
-        return st.one_of(st.tuples(how, st.lists(parts, min_size=1, max_size=3)), *more)
+        return st.one_of(st.tuples(st.sampled_from(how), st.lists(parts, min_size=1, max_size=3)), *more)
 
     return st.recursive(st.sampled_from(leaves), nested, max_leaves=12)
 
@@ -664,7 +666,9 @@ UNSHARED = [leaf for leaf in LEAVES if leaf != "shared tool"]
 CLOSED_BY_ERROR: st.SearchStrategy[Tree] = st.lists(st.sampled_from(UNSHARED), min_size=1, max_size=2).map(
     lambda parts: ("attempt parallel", ["tool, then raise", *parts])
 )
-TREES = st.one_of(trees_of(LEAVES), trees_of(UNSHARED, CLOSED_BY_ERROR))
+# Not known to hold: one call that a nested limit keeps back in one branch, while an error withdraws it in another one.
+UNLIMITED = [how for how in HOW if how != "one at a time"]
+TREES = st.one_of(trees_of(LEAVES, UNLIMITED), trees_of(UNSHARED, HOW, CLOSED_BY_ERROR))
 
 
 class Walk:
