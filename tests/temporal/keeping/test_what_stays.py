@@ -84,10 +84,14 @@ def offspring(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[OffspringView]]
     async def of(connection: object, task_id: str) -> tuple[OffspringView, ...]:
         return tuple(found.get(task_id, ()))
 
+    async def no_more(connection: object, task_id: str) -> list[OffspringView]:
+        return []
+
     async def nowhere(client: object, wanted: set[str], purged: set[str]) -> dict[str, str]:
         return {}
 
     monkeypatch.setattr(lineage, "offspring", of)
+    monkeypatch.setattr(lineage, "recoveries", no_more)
     monkeypatch.setattr(purging, "used_elsewhere", nowhere)
     return found
 
