@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
-from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import TimeSkipper
 
 from refold import InputRejected, Status, TaskState
 from refold.engine import TaskExists, TaskFilter, TaskView
 from refold.temporal import TemporalEngine
-from refold.temporal.client.errors import why_unanswered
 from refold.temporal.client.views import NEVER_BEGAN
 from refold.temporal.data.wire import TaskStart
 from refold.temporal.upgrade.sealing import seal, taken
@@ -188,22 +185,6 @@ async def test_a_delayed_task_begins_at_its_time(engine: TemporalEngine) -> None
     assert EventType.EVENT_TYPE_TIMER_STARTED not in events[0]
     for view in (delayed, at_once):
         await engine.cancel(view.task_id)
-
-
-async def test_whether_a_delay_is_over_is_for_the_server_to_say(engine: TemporalEngine) -> None:
-    """
-    Not for this machine's clock, which may be ahead of the begin, or behind it.
-    """
-    unserved = TemporalEngine(engine.client, f"nobody-{uuid4().hex[:6]}", patience=SECOND)
-    id = (await unserved.start("talk", text("hello"), start_delay=HOUR)).task_id
-    refused = RPCError("it has no workflow task yet", RPCStatusCode.FAILED_PRECONDITION, b"")
-    delayed = replace(await unserved.connection.describe(id), execution_time=datetime.now(UTC) - HOUR)
-    await an_hour_passes(engine, id)
-    begun = replace(await unserved.connection.describe(id), execution_time=datetime.now(UTC) + HOUR)
-    said = [await why_unanswered(engine.client, refused, one) for one in (delayed, begun)]
-
-    assert [one.partition(" on ")[0].partition(" at ")[0] for one in said] == ["it begins", "no worker answers"]
-    await engine.client.get_workflow_handle(id).terminate()
 
 
 async def test_a_delay_goes_on_after_an_update(engine: TemporalEngine) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -116,8 +117,8 @@ async def why_unanswered(client: Client, error: Exception, description: Workflow
     if timed_out(error) or in_failed_state(error):
         return await why_silent(client, description)
     if isinstance(error, RPCError) and error.status is RPCStatusCode.FAILED_PRECONDITION:
-        begins = description.execution_time
-        if begins is None or description.history_length > 1:  # its first workflow task is scheduled, and nobody polls
+        begins = description.execution_time  # until then no workflow task is scheduled; after it, nobody polls
+        if begins is None or begins <= datetime.now(UTC):
             return await why_silent(client, description)
         known = [pair.key for pair in description.typed_search_attributes]
         return not_begun(description.id if SKILL in known else None, begins)  # what refold started can be released
