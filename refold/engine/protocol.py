@@ -136,7 +136,7 @@ class Engine(Protocol):
         vouched_by: str | None = None,
         changes: Mapping[str, JsonValue] | None = None,
     ) -> TaskView:
-        """Decide at a gate.
+        """Decide at a gate. Where it is a part's, the task that was named is returned once it knows of the decision.
 
         Args:
             gate: Its id or its name; None if only one is open.

@@ -269,8 +269,9 @@ class Snapshot(Value):
 
         Workers of an earlier release do otherwise, and see by the markers of a run that they may not replay it.
         """
-        own = [id for id in self.patches if id.startswith(OWN_PATCHES) and not id.startswith(STEP_PATCHES)]
-        return {id: yes for id, yes in self.patches.items() if id not in own}
+        return {
+            id: yes for id, yes in self.patches.items() if id.startswith(STEP_PATCHES) or not id.startswith(OWN_PATCHES)
+        }
 
     @property
     def status(self) -> Status:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
@@ -136,19 +138,25 @@ async def _next_id(connection: Connection, failed: WorkflowExecutionDescription,
     Raises:
         InputRejected: A task that recovers this one, directly or by a chain of recoveries, is open or done.
     """
-    for number in count(1):
-        id = f"{failed.id}.r{number}"
-        try:
-            found = await connection.describe(id)
-        except TaskNotFound:
-            return id
+    number = 0
+    async for found in _numbered(connection, failed.id):
+        number += 1
         if not await recovers(found, failed):
             continue
         lifecycle, ending = search.as_shown(found)
         if lifecycle is not TaskState.FAILED or found.status is WorkflowExecutionStatus.RUNNING:
-            raise recovered_before(asked or failed.id, id, derive_status(lifecycle, ending))
+            raise recovered_before(asked or failed.id, found.id, derive_status(lifecycle, ending))
         await _next_id(connection, found, asked or failed.id)
-    raise AssertionError("the loop returns or raises")
+    return f"{failed.id}.r{number + 1}"
+
+
+async def _numbered(connection: Connection, task_id: str) -> AsyncIterator[WorkflowExecutionDescription]:
+    """`{task_id}.r1`, `.r2` and so on, as far as there are any."""
+    for number in count(1):
+        try:
+            yield await connection.describe(f"{task_id}.r{number}")
+        except TaskNotFound:
+            return
 
 
 async def recovers(task: WorkflowExecutionDescription, failed: WorkflowExecutionDescription) -> bool:
@@ -289,14 +297,11 @@ async def recoveries(connection: Connection, task_id: str) -> list[OffspringView
     A task that recovers an earlier, purged task of the same id is among them.
     """
     found: list[OffspringView] = []
-    for number in count(1):
-        id = f"{task_id}.r{number}"
-        try:
-            task = await connection.describe(id)
-            origin = await task.memo_value(ORIGIN_MEMO, None)
-            if origin is None or origin["how"] != "recovered" or await views.start_was_refused(connection, task):
-                continue
-        except TaskNotFound:
-            return found
-        found.append(OffspringView(task_id=id, **origin))
-    raise AssertionError("the loop returns or raises")
+    async for task in _numbered(connection, task_id):
+        origin = await task.memo_value(ORIGIN_MEMO, None)
+        if origin is None or origin["how"] != "recovered":
+            continue
+        with suppress(TaskNotFound):  # deleted meanwhile
+            if not await views.start_was_refused(connection, task):
+                found.append(OffspringView(task_id=task.id, **origin))
+    return found

@@ -113,14 +113,7 @@ async def test_a_pause_that_is_over_ends_no_watch(engine: TemporalEngine, server
     The shared tail has read of the question, and not yet of the answer, which the second watcher knows: it waits for
     what follows. A watcher that begins after the newest entry of a task that waits has nothing to wait for.
     """
-    way = Way(server.address)
-    between = await asyncio.start_server(way.carry, "127.0.0.1", 0)
-    async with between:
-        port = between.sockets[0].getsockname()[1]
-        client = await Client.connect(
-            f"127.0.0.1:{port}", namespace=server.namespace, data_converter=data_converter(values)
-        )
-        watching = TemporalEngine(client, "tests", patience=engine.connection.patience)
+    async with way_between(engine, server, values) as (way, watching):
         task_id = await until_paused(engine)
         first = watching.watch(task_id, follow=True)
         seen = [await anext(first) for _ in ALL[:5]]
@@ -136,6 +129,18 @@ async def test_a_pause_that_is_over_ends_no_watch(engine: TemporalEngine, server
 
     assert [entry.seq for entry in seen if isinstance(entry, Entry)] == ALL
     assert await numbers(engine.watch(await until_paused(engine), after=100)) == []
+
+
+@contextlib.asynccontextmanager
+async def way_between(
+    engine: TemporalEngine, server: DevServer, values: Folder
+) -> AsyncIterator[tuple[Way, TemporalEngine]]:
+    """A way to the server, and an engine that takes it."""
+    way = Way(server.address)
+    async with await asyncio.start_server(way.carry, "127.0.0.1", 0) as between:
+        address = f"127.0.0.1:{between.sockets[0].getsockname()[1]}"
+        client = await Client.connect(address, namespace=server.namespace, data_converter=data_converter(values))
+        yield way, TemporalEngine(client, "tests", patience=engine.connection.patience)
 
 
 class Way:
@@ -172,14 +177,7 @@ async def test_a_long_poll_that_is_cut_begins_again(engine: TemporalEngine, serv
     """
     Somebody between us and the server breaks all connections, twice: a watcher misses nothing and hears nothing twice.
     """
-    way = Way(server.address)
-    between = await asyncio.start_server(way.carry, "127.0.0.1", 0)
-    async with between:
-        port = between.sockets[0].getsockname()[1]
-        client = await Client.connect(
-            f"127.0.0.1:{port}", namespace=server.namespace, data_converter=data_converter(values)
-        )
-        watching = TemporalEngine(client, "tests", patience=engine.connection.patience)
+    async with way_between(engine, server, values) as (way, watching):
         task_id = await until_paused(engine)
         watch = watching.watch(task_id, follow=True)
         seen = [await anext(watch)]

@@ -469,18 +469,24 @@ async def test_failures_and_retries_are_as_ever(site: Site) -> None:
     assert (await site.kinds(task_id))["ACTIVITY_TASK_SCHEDULED"] == 1
 
 
+async def left_at_an_open_gate(site: Site) -> str:
+    """A task whose worker is gone; the next one finds the gate, at which it stands between two effects, open."""
+    async with site.worker():
+        task_id = await site.start("glance a", "hold gate", "glance b", skill="plain_errand")
+        await site.until_began("gate")
+        await site.engine.look(task_id)
+    gates["gate"] = asyncio.Event()
+    gates["gate"].set()
+    return task_id
+
+
 async def test_a_worker_with_another_ledger_performs_nothing(
     hasty_site: Site, hasty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     Its workflow task fails with the reason, and a worker with the right ledger goes on.
     """
-    async with hasty_site.worker():
-        task_id = await hasty_site.start("glance a", "hold gate", "glance b", skill="plain_errand")
-        await hasty_site.until_began("gate")
-        await hasty_site.engine.look(task_id)
-    gates["gate"] = asyncio.Event()
-    gates["gate"].set()
+    task_id = await left_at_an_open_gate(hasty_site)
     monkeypatch.setattr(local, "HOLD_S", 30.0)  # however long that worker takes to open its ledger
     async with hasty_site.worker(ledger="another.db"):
         while not (failed := await hasty_site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
@@ -499,13 +505,8 @@ async def test_another_ledger_takes_the_place_of_a_lost_one(
     """
     Once somebody says so; the task goes on, and performs nothing that history has.
     """
-    async with hasty_site.worker():
-        task_id = await hasty_site.start("glance a", "hold gate", "glance b", skill="plain_errand")
-        await hasty_site.until_began("gate")
-        await hasty_site.engine.look(task_id)
+    task_id = await left_at_an_open_gate(hasty_site)
     lost = await asyncio.to_thread(store_of(str(hasty_site.folder / "receipts.db")).identity)
-    gates["gate"] = asyncio.Event()
-    gates["gate"].set()
     monkeypatch.setattr(local, "HOLD_S", 30.0)  # however long that worker takes to open its ledger
     async with hasty_site.worker(ledger="another.db"):
         while not (failed := await hasty_site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
@@ -544,15 +545,10 @@ async def test_what_goes_over_before_the_ledger_is_known_to_be_another(
     """
     A worker opens its ledger slowly, and the effect has gone over by then: it is left to workers that see the record.
     """
-    async with hasty_site.worker():
-        task_id = await hasty_site.start("glance a", "hold gate", "glance b", skill="plain_errand")
-        await hasty_site.until_began("gate")
-        await hasty_site.engine.look(task_id)
-    gates["gate"] = asyncio.Event()
-    gates["gate"].set()
+    task_id = await left_at_an_open_gate(hasty_site)
     monkeypatch.setattr(local, "HOLD_S", 0.0)
     async with hasty_site.worker(ledger="another.db"):
-        while "is not the one that the effects of this task are recorded in" not in await hasty_site.pending(task_id):  # noqa: ASYNC110
+        while "is not the one that the effects of this task are recorded in" not in await hasty_site.pending(task_id):  # noqa: ASYNC110 - it is the server that knows
             await asyncio.sleep(0.05)
         assert calls["b"] == 0
     async with hasty_site.worker():
