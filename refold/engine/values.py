@@ -18,10 +18,15 @@ from refold.cost import Cost
 
 
 class MessageView(Deferred):
-    """A message, as text; data as its JSON."""
+    """A message, as text; data as its JSON.
+
+    Attributes:
+        data: The data that came beside a text; None without a text.
+    """
 
     role: Literal["user", "agent"]
     text: str
+    data: JsonValue = lean()
 
 
 class ArtifactView(Deferred):

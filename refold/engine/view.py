@@ -50,7 +50,8 @@ def _fork(fork: Fork | None) -> ForkView | None:
 
 
 def _message(message: Message) -> MessageView:
-    return MessageView(role=message.role, text=_text(message.content))
+    content = message.content
+    return MessageView(role=message.role, text=_text(content), data=content.data if content.text else None)
 
 
 def _text(content: Content) -> str:

@@ -135,7 +135,8 @@ def _step(event: StateTransitionEvent) -> str:
 
 
 def _text(content: Content) -> str:
-    said = [content.text] if content.text else [shown_value(content.data)] if content.has_data else []
+    said = [content.text] if content.text else []
+    said += [shown_value(content.data)] if content.has_data else []
     files = [part for part in content.parts if part.text is None and part.data is None]
     return " ".join([*said, *(f"[{part.filename or part.url or 'a file'}]" for part in files)])
 

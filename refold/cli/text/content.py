@@ -6,12 +6,14 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 
 from pydantic import JsonValue
 
 from refold.cli.errors import CallError
 from refold.cli.files import parts_of
 from refold.core.content import Content, Part
+from refold.core.values import shortened
 from refold.words.as_json import json_value
 
 _TIME = re.compile(r"(\d{1,12})([dhms])", re.ASCII)
@@ -24,22 +26,25 @@ def content_of(words: Sequence[str], data: str | None, files: Sequence[str] = ()
     """A text, `key=value` pairs, JSON and files as one content: the text first, then the data, then the files.
 
     Args:
-        words: At most one text (`-` reads stdin) and any number of pairs. A pair's value is parsed as JSON; a value
-            that is not JSON is a string.
+        words: At most one text (`-` reads stdin), then any number of pairs. A pair's value is parsed as JSON; a value
+            that is not JSON is a string. A text after a pair is refused: it may be the rest of a value without quotes.
         data: JSON; pairs are added to it if it is an object.
         files: See `parts_of`.
 
     Raises:
-        CallError: There is nothing to send, more than one text, text that is not JSON as `data`, pairs beside JSON
-            that is not an object, bytes that are no UTF-8, an empty text or stdin, or a file that cannot be sent.
+        CallError: There is nothing to send, more than one text, a text after a pair, text that is not JSON as `data`,
+            pairs beside JSON that is not an object, bytes that are no UTF-8, an empty text or stdin, or a file that
+            cannot be sent.
     """
     pairs: dict[str, JsonValue] = {}
     texts: list[str] = []
-    for word in words:
+    for at, word in enumerate(words):
         if pair := _PAIR.fullmatch(word):
             if pair[1] in pairs:
                 raise CallError(f"{pair[1]}= is given twice")
             pairs[pair[1]] = _value(_whole(f"{pair[1]}=", pair[2]))
+        elif pairs:
+            raise CallError(_after_a_pair(words[at - 1], *words[at:]))
         else:
             texts.append(word)
     if len(texts) > 1:
@@ -55,6 +60,16 @@ def content_of(words: Sequence[str], data: str | None, files: Sequence[str] = ()
     if not parts:
         raise CallError("there is nothing to send: give a text, key=value pairs, --data JSON, or --file PATH")
     return Content(parts=tuple(parts))
+
+
+def _after_a_pair(pair: str, text: str, *later: str) -> str:
+    key, _, value = pair.partition("=")
+    meant = [value, text, *takewhile(lambda word: not _PAIR.fullmatch(word), later)]
+    whole = f"{key}={shortened(' '.join(meant), 60)!r}"
+    return (
+        f"the text {shortened(text, 60)!r} comes after {key}=; if it belongs to the value, put the value in quotes: "
+        f"{whole}; a text of its own comes before the first key=value"
+    )
 
 
 def _read() -> str:

@@ -91,7 +91,8 @@ def card(view: TaskView, *, past: bool = False, options: str = "") -> Iterator[s
     if view.messages:
         yield "messages"
     for message in view.messages:
-        first, *more = clean(message.text).splitlines() or [""]
+        beside = "" if message.data is None else f"\n{json.dumps(message.data, ensure_ascii=False)}"
+        first, *more = clean(message.text + beside).splitlines() or [""]
         yield f"  {message.role.ljust(LABEL - 2)}{first}"
         yield from (f"{' ' * LABEL}{line}" for line in more)
     if view.artifacts:

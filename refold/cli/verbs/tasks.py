@@ -56,8 +56,8 @@ async def start(
         list[str] | None,
         typer.Argument(
             metavar="TEXT|KEY=VALUE",
-            help="The first message: a text (`-` reads stdin), data as key=value, or both. A value that is valid JSON "
-            "is sent as JSON.",
+            help="The first message: a text (`-` reads stdin), data as key=value, or both, the text first. A value "
+            "that is valid JSON is sent as JSON.",
             show_default=False,
         ),
     ] = None,

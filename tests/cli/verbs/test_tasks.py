@@ -73,14 +73,17 @@ def test_pending_commands_show_their_id_and_attempt(refold: Shell) -> None:
 
 def test_data_reaches_the_task_as_data(refold: Shell) -> None:
     """
-    key=value pairs become one JSON object beside the text.
+    key=value pairs become one JSON object beside the text; whoever looks at the task sees both.
     """
     refold("start", "hello", "Ada", "order=A1", "cents=90", "--id", "h")
 
     snapshot = asyncio.run(refold.engine.at("h", 1))
 
-    content = snapshot.messages[0].content
-    assert (content.text, content.data) == ("Ada", {"order": "A1", "cents": 90})
+    content, both = snapshot.messages[0].content, {"order": "A1", "cents": 90}
+    assert (content.text, content.data) == ("Ada", both)
+    assert refold("show", "h", "--json").json["messages"][0] == {"role": "user", "text": "Ada", "data": both}
+    assert '\n  user      Ada\n            {"order": "A1", "cents": 90}\n' in refold("show", "h").out
+    assert 'Ada {"order": "A1", "cents": 90}' in refold("journal", "h").out
 
 
 @pytest.mark.parametrize("empty", ["", " ", "\n"])
@@ -208,6 +211,7 @@ def test_a_message_to_a_task_at_work_is_refused_held_or_interrupts_it() -> None:
         (["worker", "--grace", "-1"], "BadParameter", "--grace"),
         (["start", "hello"], "CallError", "nothing to send"),
         (["start", "hello", "two", "texts"], "CallError", "quotes"),
+        (["answer", "t1", "ok=false", "note=no", "more", "money", "by=me"], "CallError", "note='no more money'; a text"),
         (["start", "hello", "a=1", "a=2"], "CallError", "twice"),
         (["start", "hello", "--data", "{no"], "CallError", "no JSON"),
         (["start", "hello", "--data", "null"], "CallError", "null"),
