@@ -12,15 +12,20 @@ from refold.core.values import DEEPEST, shortened, unreadable
 _TOO_DEEP = f"it is nested too deeply, in more than {DEEPEST} levels"
 
 
+class KeyTwice(ValueError):
+    """JSON with a key twice in one object: programs differ in which of the two values they take."""
+
+
 def json_value(text: str | bytes) -> JsonValue:
     """The value of a JSON text.
 
     Raises:
+        KeyTwice: An object in it has a key twice.
         ValueError: It is no JSON, or is what a task could not write again: nested too deeply, or with `NaN`, a number
             out of range, or half of a surrogate pair in it.
     """
     try:
-        value: JsonValue = json.loads(text, parse_constant=_refuse, parse_float=_number)
+        value: JsonValue = json.loads(text, parse_constant=_refuse, parse_float=_number, object_pairs_hook=_object)
         json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
@@ -29,6 +34,15 @@ def json_value(text: str | bytes) -> JsonValue:
     if unreadable(value):
         raise ValueError(_TOO_DEEP)
     return value
+
+
+def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    found: dict[str, JsonValue] = {}
+    for key, value in pairs:
+        if key in found:
+            raise KeyTwice(f"the key {shortened(key, 60)!r} is given twice in one object; give it once")
+        found[key] = value
+    return found
 
 
 def _refuse(constant: str) -> None:

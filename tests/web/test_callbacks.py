@@ -113,6 +113,7 @@ async def test_nobody_else_can_answer(engine: FakeEngine, http: httpx2.AsyncClie
         (b"paid", "text/plain", 422, "must fit Payment"),
         (b"", "", 422, "amount_cents: Field required"),
         (b"{", "application/json", 400, "cannot be read"),
+        (b'{"a": 1, "a": 2}', "application/json", 400, "cannot be read: the key 'a' is given twice in one object"),
         pytest.param(b"[" * 200_000, "application/json", 400, "cannot be read", id="deep"),
         (b'{"amount_cents": NaN}', "application/json", 400, "NaN is not in JSON"),
         (b'{"amount_cents": -1e999}', "application/json", 400, "-1e999 is out of a number's range"),

@@ -14,7 +14,7 @@ from refold.cli.errors import CallError
 from refold.cli.files import parts_of
 from refold.core.content import Content, Part
 from refold.core.values import shortened
-from refold.words.as_json import json_value
+from refold.words.as_json import KeyTwice, json_value
 
 _TIME = re.compile(r"(\d{1,12})([dhms])", re.ASCII)
 _LONGEST_S = 999_999 * 86_400
@@ -33,16 +33,16 @@ def content_of(words: Sequence[str], data: str | None, files: Sequence[str] = ()
 
     Raises:
         CallError: There is nothing to send, more than one text, a text after a pair, text that is not JSON as `data`,
-            pairs beside JSON that is not an object, bytes that are no UTF-8, an empty text or stdin, or a file that
-            cannot be sent.
+            a key that is given twice, pairs beside JSON that is not an object, bytes that are no UTF-8, an empty text
+            or stdin, or a file that cannot be sent.
     """
     pairs: dict[str, JsonValue] = {}
     texts: list[str] = []
     for at, word in enumerate(words):
         if pair := _PAIR.fullmatch(word):
             if pair[1] in pairs:
-                raise CallError(f"{pair[1]}= is given twice")
-            pairs[pair[1]] = _value(_whole(f"{pair[1]}=", pair[2]))
+                raise CallError(f"{pair[1]}= is given twice; give it once")
+            pairs[pair[1]] = _value(pair[1], _whole(f"{pair[1]}=", pair[2]))
         elif pairs:
             raise CallError(_after_a_pair(words[at - 1], *words[at:]))
         else:
@@ -107,9 +107,11 @@ def _with_pairs(data: JsonValue, pairs: dict[str, JsonValue]) -> JsonValue:
     return {**(data or {}), **pairs}
 
 
-def _value(text: str) -> JsonValue:
+def _value(key: str, text: str) -> JsonValue:
     try:
         return json_value(text)
+    except KeyTwice as error:
+        raise CallError(f"{key}={shortened(text, 60)}: {error}") from None
     except ValueError:
         return text
 
@@ -117,6 +119,8 @@ def _value(text: str) -> JsonValue:
 def _json(text: str) -> JsonValue:
     try:
         value = json_value(_read() if text == "-" else text)
+    except KeyTwice as error:
+        raise CallError(f"--data: {error}; got {text[:60]!r}") from None
     except ValueError as error:
         raise CallError(f"--data is no JSON: {error}; got {text[:60]!r}") from None
     if value is None:

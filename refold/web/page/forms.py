@@ -21,7 +21,7 @@ from refold.core.errors import InputRejected
 from refold.core.gates import digest_of
 from refold.core.schema import Schema, adapter, resolve
 from refold.web.page.brief import brief
-from refold.words.as_json import json_value
+from refold.words.as_json import KeyTwice, json_value
 
 Kind = Literal["line", "lines", "integer", "number", "truth", "choice", "date", "time", "json"]
 
@@ -287,6 +287,8 @@ def _number(text: str) -> int | float:
 def _json(text: str) -> JsonValue:
     try:
         return json_value(text)
+    except KeyTwice:
+        raise
     except ValueError:
         raise ValueError('JSON is expected, such as {"id": 7}, ["a", "b"] or "text"') from None
 
