@@ -16,6 +16,7 @@ import json
 import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic import JsonValue
@@ -26,6 +27,9 @@ from pydantic_core import to_jsonable_python
 
 from refold.core.chat import Reply, Said, ToolReturn, UserSaid
 from refold.core.content import as_content
+from refold.core.values import LONGEST_CALL_S
+from refold.effects.failures.building import permanent
+from refold.effects.failures.verdicts import Verdict
 from refold.effects.models.script import Wish, scripted_reply
 
 SCRIPTED = "scripted"
@@ -42,7 +46,7 @@ def scripted_model(name: str) -> FunctionModel:
     """The scripted model of this name.
 
     `REFOLD_SCRIPTED_DELAY` makes each call take that many seconds, spread over the pieces of a streamed answer: time
-    enough to kill a worker in the middle.
+    enough to kill a worker in the middle. A call fails if it is no number of seconds from 0 to `LONGEST_CALL_S`.
 
     Raises:
         LookupError: There is no such model; the message lists them.
@@ -69,10 +73,14 @@ def scripted_model(name: str) -> FunctionModel:
 
 
 def _delay(name: str) -> float:
-    try:
-        return max(0.0, float(os.environ.get(DELAY_SETTING, "") or _DELAYS_S[name]))
-    except ValueError:
+    given = os.environ.get(DELAY_SETTING, "").strip()
+    if not given:
         return _DELAYS_S[name]
+    with suppress(ValueError):
+        if 0 <= (seconds := float(given)) <= LONGEST_CALL_S:
+            return seconds
+    said = f"{DELAY_SETTING}={given!r} is no number of seconds from 0 to {LONGEST_CALL_S:.0f}; correct it, or unset it"
+    raise Verdict(permanent("configuration", said))
 
 
 def _words(text: str) -> list[str]:

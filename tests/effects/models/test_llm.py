@@ -47,6 +47,23 @@ async def test_the_scripted_model_needs_no_network(bench: Bench, monkeypatch: py
     )
 
 
+@pytest.mark.parametrize("delay", ["abc", "-1", "nan", "inf"])
+async def test_a_delay_that_is_no_number_fails_the_call(
+    bench: Bench, delay: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The failure names the setting, and says what came and what is expected.
+    """
+    monkeypatch.setenv("REFOLD_SCRIPTED_DELAY", delay)
+
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "Greet.", "Ada", model="scripted:demo"))
+
+    failure = failure_in(caught.value)
+    assert (failure.kind, failure.type) == (FailureKind.PERMANENT, "configuration")
+    assert f"REFOLD_SCRIPTED_DELAY='{delay}' is no number of seconds from 0 to 3000" in failure.message
+
+
 async def test_the_worker_chooses_the_model(openai: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     REFOLD_MODEL is the model of commands that name none; an argument goes before it, and the command before both.
