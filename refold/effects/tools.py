@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -35,7 +35,7 @@ from refold.core.schema import first_line, problems
 from refold.core.values import encodable, unreadable
 from refold.effects.failures.building import permanent
 from refold.effects.failures.contained import awaited
-from refold.effects.failures.verdicts import Verdict
+from refold.effects.failures.verdicts import OutOfTime, Verdict
 from refold.effects.invocation import Invocation, Stopped, as_current
 from refold.effects.ledger.ledgered_call import LedgeredCall, NotBegun, StillRunning, reused, until_answered
 from refold.effects.ledger.receipts import LEASE_S, Ask, KeyReused
@@ -109,11 +109,12 @@ class Tool:
 
         Raises:
             Verdict: The arguments or the result do not fit the declared types, or `LedgeredCall.result` raised it.
+            OutOfTime: It took longer than its `timeout_s`.
             CancelledError: The activity was canceled.
             Exception: Any exception of the tool, for `classify`.
         """
         given = self.given(command)
-        in_thread = _InThread(threads, self.spec.timeout_s, why, wanted)
+        in_thread = _InThread(threads, self.spec, why, wanted)
 
         async def perform(invocation: Invocation) -> Any:
             with as_current(invocation):
@@ -125,8 +126,7 @@ class Tool:
                 if not inspect.isawaitable(result):
                     return result
                 # Also that of an `async def` under a decorator that is a plain `def`.
-                async with asyncio.timeout(self.spec.timeout_s):
-                    return await awaited(result)
+                return await self._in_time(result)
 
         if not self.ledgered:
             try:
@@ -144,6 +144,16 @@ class Tool:
             decided=decided,
             why=in_thread.why,
         )
+
+    async def _in_time(self, result: Awaitable[Any]) -> Any:
+        limit = asyncio.timeout(self.spec.timeout_s)
+        try:
+            async with limit:
+                return await awaited(result)
+        except TimeoutError as error:
+            if limit.expired():
+                raise OutOfTime(self.spec.name, self.spec.timeout_s) from error
+            raise  # of a request that the tool made
 
     def _refuse_without_undo(self, command: CallTool) -> None:
         undo = self.spec.undo
@@ -281,12 +291,12 @@ class _InThread:
     def __init__(
         self,
         threads: Threads,
-        timeout_s: float,
+        spec: ToolSpec,
         why: Callable[[], Stopped],
         wanted: Callable[[], Coroutine[Any, Any, bool]] | None,
     ) -> None:
         self._threads = threads
-        self._timeout_s = timeout_s
+        self._spec = spec
         self._why = why
         self._wanted = wanted
         self._thread: Future[Any] | None = None
@@ -327,17 +337,17 @@ class _InThread:
         canceled: asyncio.CancelledError | None = None
         try:
             while not running.done():
-                left = began[0] + self._timeout_s - time.monotonic() if began else None
+                left = began[0] + self._spec.timeout_s - time.monotonic() if began else None
                 if left is not None and left <= 0:
                     invocation.stop.set()
-                    raise StillRunning(thread, canceled)
+                    raise StillRunning(self._spec, thread, canceled)
                 try:
                     ends: list[asyncio.Future[Any]] = [running] if began else [running, beginning]
                     await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 except asyncio.CancelledError as error:
                     invocation.stop.set()
                     if not thread.cancel() and (canceled or self._why() is Stopped.LEAVING):
-                        raise StillRunning(thread, error) from None
+                        raise StillRunning(self._spec, thread, error) from None
                     canceled = error
         finally:
             beginning.cancel()

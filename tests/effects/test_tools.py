@@ -220,7 +220,25 @@ async def test_a_tool_has_its_own_time_limit() -> None:
     with pytest.raises(ApplicationError) as caught:
         await call(slow)
 
-    assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "timeout")
+    failure = failure_in(caught.value)
+    assert (failure.kind, failure.type) == (FailureKind.TRANSIENT, "timeout")
+    assert failure.message.startswith("tool 'slow' did not end within its own timeout_s of 0.01 s; ")
+
+
+async def test_a_timeout_inside_a_tool_is_not_its_time_limit() -> None:
+    """
+    As of a receiver that does not answer: the tool's own limit is not blamed.
+    """
+
+    @tool(effect="read_only")
+    async def impatient() -> None:
+        async with asyncio.timeout(0):
+            await asyncio.Event().wait()
+
+    with pytest.raises(ApplicationError) as caught:
+        await call(impatient)
+
+    assert (failure_in(caught.value).type, failure_in(caught.value).message) == ("timeout", "no answer in time")
 
 
 # --- cancellation
@@ -295,6 +313,7 @@ async def test_a_sync_tool_that_takes_too_long_is_left_to_itself() -> None:
         await call(endless)
 
     assert failure_in(caught.value).type == "timeout"
+    assert "tool 'endless' did not end within its own timeout_s of 0.01 s" in failure_in(caught.value).message
     assert await asyncio.to_thread(stopped.wait, 60)
 
 

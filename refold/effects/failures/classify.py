@@ -42,9 +42,9 @@ from pydantic import ValidationError
 from refold.core.errors import CommandError, DefinitionError, text_of
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
-from refold.effects.failures.building import chain, permanent, scrubbed
+from refold.effects.failures.building import chain, permanent, scrubbed, transient
 from refold.effects.failures.network import attribute, by_network, by_status, never_sent, status_of
-from refold.effects.failures.verdicts import Never, TryLater, Verdict
+from refold.effects.failures.verdicts import Never, OutOfTime, TryLater, Verdict
 from refold.effects.invocation import SENT, Sent
 
 REFUSING = frozenset({*range(400, 432), 451} - {408, 409, 418, 419, 420, 430})
@@ -135,6 +135,8 @@ def _by_its_author(error: BaseException) -> Failure | None:
             return error.failure
         case CommandError():
             return error.failure
+        case OutOfTime():
+            return transient("timeout", str(error))
         case _:
             return None
 

@@ -70,3 +70,13 @@ class Never(Verdict):
             details: More, for programs.
         """
         super().__init__(Failure(kind=FailureKind.PERMANENT, type=type, message=message, details=details))
+
+
+class OutOfTime(TimeoutError):
+    """A tool has taken longer than its own time limit. Whether it has had its effect is as with any `TimeoutError`."""
+
+    def __init__(self, tool: str, timeout_s: float) -> None:
+        super().__init__(
+            f"tool {tool!r} did not end within its own timeout_s of {timeout_s:g} s; if it may take longer, give its "
+            "`@tool` a larger timeout_s"
+        )

@@ -56,7 +56,7 @@ from refold.core.authoring.tool import ToolSpec
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.classify import classify, surely_not_done
 from refold.effects.failures.contained import awaited
-from refold.effects.failures.verdicts import TryLater, Verdict
+from refold.effects.failures.verdicts import OutOfTime, TryLater, Verdict
 from refold.effects.http.keys import after_undoing
 from refold.effects.invocation import Invocation, Stopped, as_current
 from refold.effects.ledger.receipts import (
@@ -117,7 +117,7 @@ class NotBegun(TryLater):
         super().__init__("it was withdrawn before a thread was free for it", type="not_begun", unsent=True)
 
 
-class StillRunning(TimeoutError):
+class StillRunning(OutOfTime):
     """A tool has timed out, or its worker is being stopped, and its thread cannot be stopped.
 
     Attributes:
@@ -125,10 +125,10 @@ class StillRunning(TimeoutError):
         canceled: The activity was canceled meanwhile.
     """
 
-    def __init__(self, thread: Future[Any], canceled: asyncio.CancelledError | None = None) -> None:
+    def __init__(self, spec: ToolSpec, thread: Future[Any], canceled: asyncio.CancelledError | None = None) -> None:
         self.thread = thread
         self.canceled = canceled
-        super().__init__("it runs longer than its time limit")
+        super().__init__(spec.name, spec.timeout_s)
 
 
 class LedgeredCall:

@@ -915,6 +915,7 @@ async def test_a_thread_that_goes_on_after_its_time(ledger_file: Path) -> None:
 
     assert (failure.kind, failure.type, failure.again_s) == (UNKNOWN, "outcome_unknown", ASKED_AGAIN_S)
     assert failure.details == {"fence": 1, "key": KEY, "cause": "timeout"}
+    assert "did not end within its own timeout_s of 0.05 s" in failure.message
     assert (waiting.kind, waiting.type, waiting.again_s) == (UNKNOWN, "outcome_unknown", ASKED_AGAIN_S)
     assert waiting.details == {"key": KEY, "cause": "in_progress"}
     assert calls == [1]
