@@ -1,0 +1,10 @@
+"""Writes down how a run of the tests ended, for .ci/run: make turns each exit code of pytest into its own."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if not hasattr(session.config, "workerinput") and session.config.cache is not None:
+        session.config.cache.set("ended", int(exitstatus))
