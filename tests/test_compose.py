@@ -31,6 +31,7 @@ from temporalio import workflow
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from refold.cli.misspelled import SETTINGS
 from tests.services.serving import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -69,6 +70,24 @@ NOT_RUN_HERE = {
     "prometheus health": "wget -q -O /dev/null http://127.0.0.1:9090/-/ready",
     "grafana health": "wget -q -O /dev/null http://127.0.0.1:3000/api/health",
 }
+
+
+NOT_PASSED = {
+    # Of people at a command line.
+    "REFOLD_APPROVER",
+    # Of the codec server, which is no service of the file.
+    *(name for name in SETTINGS if name.startswith("REFOLD_CODEC_")),
+}
+FIXED = {
+    # Where the volumes are, and the ports inside the network of these containers.
+    "REFOLD_STORAGE",
+    "REFOLD_LEDGER",
+    "REFOLD_LEDGER_SINGLE_HOST",
+    "REFOLD_METRICS",
+    "REFOLD_HEALTH",
+}
+ALIKE = {"REFOLD_TASK_QUEUE", "REFOLD_CODEC", "REFOLD_ENCRYPTION_KEYS", "REFOLD_SEARCH_KEY", "REFOLD_TRACES"}
+"""Settings that the docs want alike in all processes; without the codec's, a container would write plain text."""
 
 
 def commands() -> dict[str, str]:
@@ -169,6 +188,25 @@ def test_secrets_come_from_the_environment(name: str) -> None:
     for variable, value in SERVICES[name].get("environment", {}).items():
         if secret.search(variable):
             assert value is None or re.fullmatch(r"\$\{(\w+):\?set \1\}", value), variable
+
+
+def test_every_setting_reaches_the_containers_that_read_it() -> None:
+    """
+    What is exported and not passed on would be ignored in silence.
+    """
+    given = {name: service.get("environment", {}) for name, service in SERVICES.items()}
+    own = [name for name, service in SERVICES.items() if service["image"].startswith("refold-")]
+    passed = {
+        variable
+        for environment in given.values()
+        for variable, value in environment.items()
+        if value is None or value.startswith(f"${{{variable}:-")
+    }
+
+    assert SETTINGS - passed == NOT_PASSED | FIXED
+    assert {name: ALIKE - given[name].keys() for name in own} == {name: set() for name in own}
+    assert {variable for name in own for variable in given[name] if variable.startswith("REFOLD_")} <= SETTINGS
+    assert given["worker"].keys() & given["gateway"].keys() >= {"REFOLD_APPROVAL_KEY", "REFOLD_CALLBACK_KEY"}
 
 
 @pytest.mark.parametrize("name", SERVICES)
