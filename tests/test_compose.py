@@ -31,7 +31,9 @@ from temporalio import workflow
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from refold.a2a.serve import CUT_S, DRAIN_S
 from refold.cli.misspelled import SETTINGS
+from refold.temporal.worker.run import GRACE_S
 from tests.services.serving import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -233,6 +235,14 @@ def test_the_worker_keeps_large_values_on_a_volume() -> None:
     worker = SERVICES["worker"]
 
     assert f"values:{worker['environment']['REFOLD_STORAGE']}" in worker["volumes"]
+
+
+@pytest.mark.parametrize(("name", "takes_s"), [("worker", GRACE_S), ("gateway", DRAIN_S + CUT_S)])
+def test_a_service_may_finish_what_it_does(name: str, takes_s: float) -> None:
+    """
+    Docker kills what has not ended after 10 s, unless the file says otherwise.
+    """
+    assert float(SERVICES[name].get("stop_grace_period", "10s").removesuffix("s")) >= takes_s + 5
 
 
 def test_every_command_is_accounted_for() -> None:
