@@ -146,6 +146,13 @@ def test_the_worker_image_is_pinned_and_of_this_version() -> None:
     assert SERVICES["worker"]["image"] == f"refold-worker:{version[1]}"
 
 
+def test_changed_code_is_built() -> None:
+    """
+    An image of this name and version that is there already would be used as it is.
+    """
+    assert {one["pull_policy"] for one in SERVICES.values() if "build" in one} == {"build"}
+
+
 def test_what_the_dockerfile_copies_exists_and_is_let_through() -> None:
     """
     A build finds every folder that it copies, and .dockerignore hides none of them.
