@@ -498,7 +498,8 @@ def test_grafana_finds_the_dashboard() -> None:
 
 def test_prometheus_scrapes_every_process_of_refold() -> None:
     """
-    The gateway by its name alone: where nobody starts it, there is no target that seems to be down.
+    The gateway is looked up: where nobody starts it, there is no target that seems to be down. So are workers, each a
+    target of its own: one name for several would give one's metrics now, and another's then.
     """
     scrape = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"][0]
     always = scrape["static_configs"][0]["targets"]
@@ -508,7 +509,7 @@ def test_prometheus_scrapes_every_process_of_refold() -> None:
     assert {*always, *perhaps} == {f"{name}:9464" for name in shown | {"open-tasks"}}
     assert {SERVICES[name]["environment"]["REFOLD_METRICS"] for name in shown} == {"0.0.0.0:9464"}
     assert shown | {"open-tasks"} == {name for name, one in SERVICES.items() if one["image"].startswith("refold-")}
-    assert perhaps == ["gateway:9464"]
+    assert perhaps == ["worker:9464", "gateway:9464"]
 
 
 def test_the_gateway_says_the_port_at_which_it_is_reached() -> None:
