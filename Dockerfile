@@ -4,6 +4,10 @@ FROM python:3.13.12-slim-trixie
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /app
 
+# As process 1 Python would ignore SIGTERM until the worker handles it; tini passes it on.
+RUN apt-get update && apt-get install --yes --no-install-recommends tini && rm -rf /var/lib/apt/lists/*
+ENTRYPOINT ["tini", "--"]
+
 # The lock's versions, of the runtime dependencies alone.
 COPY pyproject.toml requirements.lock LICENSE README.md ./
 COPY refold ./refold

@@ -146,6 +146,14 @@ def test_the_worker_image_is_pinned_and_of_this_version() -> None:
     assert SERVICES["worker"]["image"] == f"refold-worker:{version[1]}"
 
 
+def test_the_worker_is_not_process_1() -> None:
+    """
+    Python ignores SIGTERM there until the worker handles it; no service replaces what is.
+    """
+    assert 'ENTRYPOINT ["tini", "--"]' in (ROOT / "Dockerfile").read_text().splitlines()
+    assert not any("entrypoint" in one for one in SERVICES.values() if "build" in one)
+
+
 def test_changed_code_is_built() -> None:
     """
     An image of this name and version that is there already would be used as it is.
