@@ -9,9 +9,9 @@ RUN apt-get update && apt-get install --yes --no-install-recommends tini && rm -
 ENTRYPOINT ["tini", "--"]
 
 # The lock's versions, of the runtime dependencies alone.
-COPY pyproject.toml requirements.lock LICENSE README.md ./
-COPY refold ./refold
-RUN pip install --constraint requirements.lock '.[a2a,encryption,mcp,otel,postgres,web]'
+COPY pyproject.toml requirements.lock LICENSE README.md /build/
+COPY refold /build/refold
+RUN pip install --constraint /build/requirements.lock '/build[a2a,encryption,mcp,otel,postgres,web]' && rm -r /build
 
 COPY workflows ./workflows
 COPY activities ./activities
