@@ -21,6 +21,7 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from refold.a2a.serve import CUT_S, DRAIN_S
 from refold.cli.misspelled import SETTINGS
+from refold.temporal import dev
 from refold.temporal.worker.run import GRACE_S
 from tests.services.serving import free_port
 
@@ -280,6 +282,26 @@ def test_server_and_ui_are_those_that_the_tests_run() -> None:
         "temporal": f"temporalio/server:{version[1]}",
         "namespace": f"temporalio/admin-tools:{version[1]}",
         "ui": f"temporalio/ui:{version[2]}",
+    }
+
+
+NOT_SET = {
+    # Only where one machine's clock counts; those of a cluster's servers differ.
+    "history.timerProcessorMaxTimeShift",
+}
+
+
+def test_the_server_is_set_as_refold_dev_sets_its_own() -> None:
+    """
+    What is tried there is so here, too.
+    """
+    arguments = dev._arguments(7233, None, None, "default", False, {}, {})
+    options = pairwise(arguments)
+    tried = dict(value.split("=") for option, value in options if option == "--dynamic-config-value")
+    here = yaml.safe_load((ROOT / "deploy" / "temporal.yaml").read_text())
+
+    assert {key: json.loads(value) for key, value in tried.items() if key not in NOT_SET} == {
+        key: setting["value"] for key, [setting] in here.items()
     }
 
 
