@@ -542,15 +542,19 @@ def test_prometheus_scrapes_every_process_of_refold() -> None:
     assert perhaps == ["worker:9464", "gateway:9464"]
 
 
-def test_the_gateway_says_the_port_at_which_it_is_reached() -> None:
+def test_the_gateway_says_the_ports_at_which_people_reach_it_and_the_ui() -> None:
     """
-    Its card names the port of this machine, whichever it is.
+    Its card and its page name the ports of this machine, whichever they are.
     """
-    gateway = SERVICES["gateway"]
-    (port,) = gateway["ports"]
-    outside, _, _ = port.removeprefix("127.0.0.1:").rpartition(":")
+    outside = {}
+    for name in ("gateway", "ui"):
+        (port,) = SERVICES[name]["ports"]
+        outside[name], _, _ = port.removeprefix("127.0.0.1:").rpartition(":")
+    said = SERVICES["gateway"]["environment"]
+    workflows = f"http://localhost:{outside['ui']}/namespaces/${{TEMPORAL_NAMESPACE:-default}}/workflows"
 
-    assert gateway["environment"]["REFOLD_A2A_URL"] == f"${{REFOLD_A2A_URL:-http://localhost:{outside}}}"
+    assert said["REFOLD_A2A_URL"] == f"${{REFOLD_A2A_URL:-http://localhost:{outside['gateway']}}}"
+    assert said["REFOLD_TEMPORAL_UI"] == f"${{REFOLD_TEMPORAL_UI:-{workflows}}}"
 
 
 @pytest.mark.server
