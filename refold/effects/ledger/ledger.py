@@ -35,8 +35,8 @@ from pydantic import JsonValue
 
 from refold.core.errors import DefinitionError, describe
 from refold.effects.ledger import receipts
-from refold.effects.ledger.place import ENV
 from refold.effects.ledger.receipts import (
+    ENV,
     LEASE_S,
     Ask,
     Begun,

@@ -11,8 +11,7 @@ from pathlib import Path
 from sqlalchemy import Connection, func, insert, inspect, select, update
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
-from refold.effects.ledger.place import ENV
-from refold.effects.ledger.receipts import LedgerUnavailable
+from refold.effects.ledger.receipts import ENV, LedgerUnavailable
 from refold.effects.ledger.statements import BY_AGE, BY_TASK, RECEIPTS, SCHEMA
 
 VERSION = 3

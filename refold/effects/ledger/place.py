@@ -13,10 +13,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError
 
 from refold.core.errors import DefinitionError
+from refold.effects.ledger.receipts import ENV
 from refold.sql import postgres
 from refold.sql.sqlite import write_ahead
-
-ENV = "REFOLD_LEDGER"
 
 BUSY_S = 5.0
 """How long a write waits for another process's write, in seconds, before it fails with `LedgerUnavailable`."""
@@ -34,9 +33,11 @@ def url_of(named: str) -> URL:
         return URL.create("sqlite", database=named)
     try:
         url = make_url(named)
-        return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
     except (ArgumentError, ValueError):  # a port that is no number is a ValueError
         raise not_a_url() from None
+    if "@" in (url.host or ""):  # errors that name the host would show a part of the password
+        raise refused("its user or password has an @; write it as %40")
+    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
 
 
 def file_of(url: URL) -> Path | None:

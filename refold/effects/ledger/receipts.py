@@ -39,6 +39,9 @@ from refold.core.commands import result_hash
 from refold.core.values import text
 from refold.engine import EngineError
 
+ENV = "REFOLD_LEDGER"
+"""The setting that names the ledger."""
+
 ANY_TRY = -1
 
 LEASE_S = 30.0
@@ -54,7 +57,7 @@ class LedgerUnavailable(EngineError):
 
     def __init__(self, place: str, problem: str) -> None:
         self.place = place
-        super().__init__(f"the receipt ledger in {place} cannot be used: {problem}")
+        super().__init__(f"the receipt ledger ({ENV}) in {place} cannot be used: {problem}")
 
 
 class ReceiptState(StrEnum):

@@ -34,8 +34,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex
 
 from refold.effects.ledger.making import LOCK, VERSION, identity_of, make_file, make_tables, version_of
-from refold.effects.ledger.place import ENV, file_of, place_of, postgres_engine, refused, sqlite_engine, url_of
-from refold.effects.ledger.receipts import LedgerReceipt, LedgerUnavailable, ReceiptState
+from refold.effects.ledger.place import file_of, place_of, postgres_engine, refused, sqlite_engine, url_of
+from refold.effects.ledger.receipts import ENV, LedgerReceipt, LedgerUnavailable, ReceiptState
 from refold.effects.ledger.statements import (
     BY_TASK,
     CHANGE,

@@ -314,6 +314,8 @@ class RefoldPlugin(SimplePlugin):
         self._refused.__enter__()
         try:
             async with self._effects:
+                if self.ledger is not None:
+                    await self.ledger.run(self.ledger.look, "")  # else effects would wait in silence for a wrong one
                 yield
         finally:
             await asyncio.to_thread(self._refused.__exit__)  # it writes what waits

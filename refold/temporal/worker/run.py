@@ -197,6 +197,7 @@ async def run_worker(
             the main thread.
         NotConnected: No server answers.
         StorageError: The storage for large values cannot be used.
+        LedgerUnavailable: A tool needs the ledger, which cannot be used.
     """
     log_to_stderr(as_json=log_json)
     servers = servers_in(mcp) if isinstance(mcp, Path) else mcp

@@ -493,7 +493,10 @@ def test_a_file_that_cannot_be_written(open_folder: Path) -> None:
     process = run("unprivileged", file)
     said, _ = process.communicate(timeout=100)
 
-    assert said == f"unavailable: the receipt ledger in the file {file} cannot be used: Permission denied\n"
+    assert (
+        said
+        == f"unavailable: the receipt ledger (REFOLD_LEDGER) in the file {file} cannot be used: Permission denied\n"
+    )
 
 
 def test_a_folder_that_is_missing(tmp_path: Path) -> None:
@@ -737,6 +740,7 @@ def test_the_file_of_the_user(tmp_path: Path) -> None:
         ("postgresql:ledger", "is followed by two slashes"),
         ("://", "no database URL"),
         ("postgresql://u:p@h:x/d", "no database URL"),
+        ("postgresql://u:p@ss@h/d", "has an @; write it as %40"),
     ],
 )
 def test_a_setting_that_names_no_ledger(named: str, said: str) -> None:

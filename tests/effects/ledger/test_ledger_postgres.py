@@ -161,7 +161,7 @@ async def test_a_server_that_is_gone(server: Postgres) -> None:
         assert await bench.tool(ask("during")) == "paid during"
 
     awaited = [log["error"] for log in logs if log["event"] == "ledger_awaited"]
-    assert awaited[0].startswith("the receipt ledger in the PostgreSQL database postgres on ")
+    assert awaited[0].startswith("the receipt ledger (REFOLD_LEDGER) in the PostgreSQL database postgres on ")
     assert calls == ["before", "during", "after"]
 
 

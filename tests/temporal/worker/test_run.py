@@ -19,7 +19,8 @@ import structlog
 from temporalio.client import Client
 from temporalio.plugin import SimplePlugin
 
-from refold import DefinitionError
+from refold import DefinitionError, tool
+from refold.effects.ledger.receipts import LedgerUnavailable
 from refold.effects.threads import leave_threads
 from refold.temporal import RefoldPlugin, TemporalEngine, connect, make_worker, run_worker
 from refold.temporal.client.connection import QUEUE_ENV
@@ -27,6 +28,7 @@ from refold.temporal.data.storage import Folder, StorageUnusable
 from refold.temporal.dev import DevServer
 from refold.temporal.worker.registry import UnknownSkillWorkflow
 from refold.temporal.worker.run import GRACE_ENV, GRACE_S, checked_grace, grace_from_env
+from tests.services.serving import free_port
 from workflows import hello
 
 ROOT = Path(__file__).parents[3]
@@ -182,6 +184,28 @@ async def test_a_worker_that_cannot_start_says_why(client: Client, tmp_path: Pat
     with pytest.raises(StorageUnusable, match="gone"):
         async with make_worker(client, plugin, workflows=[UnknownSkillWorkflow]):
             await asyncio.Event().wait()
+
+
+@tool(effect="at_most_once")
+async def pay() -> None:
+    """Pay."""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("named", ["postgresql://ada:secret@127.0.0.1:{port}/receipts", "{folder}/gone/ledger.db"])
+async def test_a_worker_whose_ledger_is_not_there_does_not_start(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """
+    Otherwise its tasks would wait in silence for a misspelled database.
+    """
+    port = free_port()
+    monkeypatch.setenv("REFOLD_LEDGER", named.format(port=port, folder=tmp_path))
+
+    with pytest.raises(LedgerUnavailable, match=r"ledger \(REFOLD_LEDGER\) in .* cannot be used") as refused:
+        async with make_worker(client, RefoldPlugin(tools=[pay]), task_queue=f"ledger-{port}"):
+            await asyncio.Event().wait()
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.timeout(60)

@@ -22,7 +22,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Replayer
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Replayer, Worker
 
 from refold import Content, DefinitionError, InputRejected, Status
 from refold.core.events import CommandFailed, UserMessage
@@ -70,7 +70,7 @@ class Site:
     @asynccontextmanager
     async def worker(
         self, durability: str | None = None, ledger: str = "receipts.db", **options: Any
-    ) -> AsyncIterator[None]:
+    ) -> AsyncIterator[Worker]:
         plugin = self.plugin(durability, ledger)
         queue = self.engine.connection.task_queue
         soon = timedelta(milliseconds=100)
@@ -81,8 +81,8 @@ class Site:
             graceful_shutdown_timeout=timedelta(0),
             sticky_queue_schedule_to_start_timeout=soon,
             **options,
-        ):
-            yield
+        ) as worker:
+            yield worker
 
     async def without_storage(self) -> None:
         """Keep large values in history, as with `REFOLD_STORAGE=off`."""
@@ -740,7 +740,10 @@ async def test_without_a_ledger_the_regular_way(site: Site) -> None:
     """
     A ledger that cannot be used when the run begins: the task is not held up.
     """
-    async with site.worker(ledger="no/such/folder/receipts.db"):
+    async with site.worker() as worker:
+        while not worker.is_running:
+            await a_moment()
+        (site.folder / "receipts.db").unlink()
         task_id = await site.start("large 10", "Hello")
         done = await settled(site.engine, task_id)
 
