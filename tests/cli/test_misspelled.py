@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refold.a2a.security.settings import security_from_env
-from refold.cli.misspelled import SETTINGS, misspelled
+from refold.cli.misspelled import SETTINGS, TEMPORALS, misspelled
 from refold.web.page.people import access_from_env
 from tests.cli.conftest import Shell
 
@@ -61,6 +61,9 @@ def test_all_settings_are_known() -> None:
         ("REFOLD_TASKQUEUE", "REFOLD_TASK_QUEUE"),
         ("REFOLD_ENCRYPTION_KEY", "REFOLD_ENCRYPTION_KEYS"),
         ("REFOLDSTORAGE", "REFOLD_STORAGE"),
+        ("TEMPORAL_ADRESS", "TEMPORAL_ADDRESS"),
+        ("TEMPORAL_NAME_SPACE", "TEMPORAL_NAMESPACE"),
+        ("TEMPORAL_TLS_CLIENT_CERT", "TEMPORAL_TLS_CLIENT_CERT_PATH"),
     ],
 )
 def test_a_misspelled_setting_is_named(name: str, meant: str, refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +72,11 @@ def test_a_misspelled_setting_is_named(name: str, meant: str, refold: Shell, mon
     """
     monkeypatch.setenv(name, "x")
     monkeypatch.setenv("REFOLD_OF_MY_OWN", "x")
+    monkeypatch.setenv("TEMPORAL_UI_PORT", "x")
 
     said = refold("--version").err
-    assert said == f"{name} is no setting of refold, and nothing reads it; did you mean {meant}?\n"
+    whose = "refold" if name.startswith("REFOLD") else "Temporal"
+    assert said == f"{name} is no setting of {whose}, and nothing reads it; did you mean {meant}?\n"
     assert json.loads(refold("check", "no_such_module", "--json").err)["error"]
 
 
@@ -79,4 +84,4 @@ def test_settings_are_not_misspelled() -> None:
     """
     However much one is like another.
     """
-    assert not list(misspelled(SETTINGS))
+    assert not list(misspelled(SETTINGS | TEMPORALS | {"TEMPORAL_TLS_CERT", "TEMPORAL_GRPC_META_TEAM"}))
