@@ -335,7 +335,21 @@ def _pause_at_exit() -> None:
     atexit.register(time.sleep, EXIT_PAUSE_S)
 
 
+_CAUSES = {
+    "InvalidContentType": "what answers there speaks no TLS, which an API key, a certificate or TEMPORAL_TLS asks for; "
+    "for a server without TLS, such as that of `refold dev`, set TEMPORAL_TLS=false",
+    "h2 protocol error|closed because of a broken pipe": "what answers there speaks no gRPC, as the web UI (its usual "
+    "port is 8233, the server's 7233), or asks for TLS (TEMPORAL_TLS=true)",
+    "InvalidCertificate": "its certificate is refused; TEMPORAL_TLS_SERVER_CA_CERT_PATH names its authority, "
+    "TEMPORAL_TLS_SERVER_NAME the name in it",
+}
+"""Patterns of what the SDK's core says in its own terms, with what they mean."""
+
+
 def _cause(error: Exception) -> str:
-    """The last cause in what the SDK's core says, which names one inside the other."""
+    """The last cause in what the SDK's core says, which names one inside the other; in plain words, where known."""
+    for pattern, meaning in _CAUSES.items():
+        if re.search(pattern, str(error)):
+            return meaning
     causes = re.findall(r'(?:message|error|details): "((?:[^"\\]|\\.)+)"', str(error))
     return causes[-1] if causes else str(error)

@@ -188,6 +188,8 @@ async def test_a_client_with_a_certificate_and_a_key_is_set_up_as_temporals_own_
     monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(tmp_path / "authority.pem"))
     with pytest.raises(NotConnected, match=f"no Temporal server answers at {guarded}"):
         await connect()
+    with pytest.raises(NotConnected, match=r"its certificate is refused; TEMPORAL_TLS_SERVER_CA_CERT_PATH"):
+        await connect(address=guarded.replace("localhost", "127.0.0.1"))
     monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(tmp_path / "worker.pem"))
     monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", str(tmp_path / "worker.key"))
 
@@ -196,3 +198,34 @@ async def test_a_client_with_a_certificate_and_a_key_is_set_up_as_temporals_own_
     assert outside.client.service_client.config.api_key == "key-of-the-tests"
     view = await outside.start("hello", text("Ada"))
     assert (await engine.look(view.task_id)).task_id == view.task_id
+
+
+async def test_tls_where_a_server_has_none_is_told_with_the_way_out(
+    server: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    As where the key of another server is still set.
+    """
+    monkeypatch.setenv("TEMPORAL_API_KEY", "key-of-the-tests")
+
+    with pytest.raises(NotConnected, match=rf"at {server.address}: .* speaks no TLS.* set TEMPORAL_TLS=false\. Start"):
+        await connect(address=server.address)
+    monkeypatch.setenv("TEMPORAL_TLS", "false")
+    await connect(address=server.address, namespace=server.namespace)
+
+
+async def test_the_address_of_a_web_page_is_told_from_a_server_that_is_down() -> None:
+    """
+    Temporal's web UI answers in HTTP/1.
+    """
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as page:
+        port = page.sockets[0].getsockname()[1]
+        with pytest.raises(NotConnected, match=rf":{port}: what answers there speaks no gRPC, as the web UI \(.* 7233"):
+            await connect(address=f"127.0.0.1:{port}")
