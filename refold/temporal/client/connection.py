@@ -253,6 +253,8 @@ async def connected(
     target = address or settings.get("target_host") or "localhost:7233"
     if not isinstance(target, str):
         raise _no_address(target)
+    if "://" in target:
+        raise _no_address(target, ", but a URL (TEMPORAL_TLS=true asks for TLS)")
     given: dict[str, Any] = {**settings, "target_host": target, "plugins": list(plugins)}
     if namespace is not None:
         given["namespace"] = namespace
