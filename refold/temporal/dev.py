@@ -48,6 +48,9 @@ TIMER_SHIFT = 'history.timerProcessorMaxTimeShift="1ms"'
 FAIRNESS = "matching.enableFairness=true"
 TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled=true"
 
+SQLITE = b"SQLite format 3\0"
+"""How each SQLite file begins that is not empty."""
+
 # A commit stays durable, at a quarter of the fsyncs.
 SQLITE_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL")
 
@@ -131,12 +134,13 @@ async def dev_server(
         settings: More of the server's dynamic configuration: key to JSON value.
 
     Raises:
-        DevServerError: The binary or the folder for `db` is missing, another server uses `db`, a port is taken, or the
-            server ended or did not answer within a minute; the message holds the end of its output.
+        DevServerError: The binary or the folder for `db` is missing, `db` is no SQLite file, another server uses it, a
+            port is taken, or the server ended or did not answer within a minute; the message holds the end of its
+            output.
     """
     binary = find_binary()
-    if db is not None and not db.parent.is_dir():
-        raise DevServerError(f"the server's state cannot be kept in {db}: there is no folder {db.parent}")
+    if db is not None and (problem := _unusable_file(db)):
+        raise DevServerError(f"the server's state cannot be kept in {db}: {problem}")
     with _output(log) as output, ExitStack() as claims:
         locks = () if db is None else (await _locked(db, claims),)
         for given in (port, ui_port if ui else None):
@@ -332,6 +336,24 @@ def _unusable(port: int, claims: ExitStack) -> str | None:
         except OSError as error:
             return error.strerror or str(error)
     return None
+
+
+def _unusable_file(db: Path) -> str | None:
+    """Why a server cannot keep its state in a file; None if it can, as far as the file's beginning says."""
+    if not db.parent.is_dir():
+        return f"there is no folder {db.parent}"
+    if db.is_dir():
+        return f"it is a folder; name a file in it, such as {db / 'temporal.db'}"
+    if not db.exists():
+        return None
+    if not db.is_file():
+        return "it is no regular file; name another one"
+    try:
+        with db.open("rb") as file:
+            begins = file.read(len(SQLITE))
+    except OSError as error:
+        return f"it cannot be read ({error.strerror or error}); make it readable, or name another file"
+    return None if begins in (b"", SQLITE) else "it is no SQLite database; name another file, or one that is not there"
 
 
 async def _locked(db: Path, claims: ExitStack) -> int:

@@ -161,25 +161,44 @@ def _wait_readable(pidfd: int) -> None:
     assert readable, "the server outlived its parent"
 
 
+def broken(folder: Path) -> Path:
+    """A file that only begins as SQLite's do."""
+    file = folder / "broken.db"
+    file.write_bytes(b"SQLite format 3\0" + b"something else " * 1000)
+    return file
+
+
 async def test_a_start_that_fails_is_explained(tmp_path: Path) -> None:
     """
     What the server said before it ended is in the error.
     """
-    db = tmp_path / "not-a-database.db"
-    db.write_text("something else " * 1000)
+    db = broken(tmp_path)
 
     with pytest.raises(DevServerError, match="file is not a database"):
         async with dev_server(db=db):
             pass
 
 
-async def test_a_missing_folder_for_the_state_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("missing/state.db", r"/missing/state\.db: there is no folder .*/missing"),
+        ("folder", r"/folder: it is a folder; name a file in it, such as .*/folder/temporal\.db"),
+        ("notes.txt", r"/notes\.txt: it is no SQLite database; name another file"),
+    ],
+)
+async def test_a_file_in_which_no_state_can_be_kept_is_refused(tmp_path: Path, named: str, said: str) -> None:
     """
-    Nothing is started where the state could not be kept.
+    Nothing is started, and nothing left behind.
     """
-    with pytest.raises(DevServerError, match="there is no folder"):
-        async with dev_server(db=tmp_path / "missing" / "state.db"):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "notes.txt").write_text("something else")
+
+    with pytest.raises(DevServerError, match=said):
+        async with dev_server(db=tmp_path / named):
             pass
+    assert not (tmp_path / "folder.lock").exists()
+    assert not (tmp_path / "notes.txt.lock").exists()
 
 
 async def test_the_log_is_kept_when_asked_for(tmp_path: Path) -> None:
@@ -187,8 +206,7 @@ async def test_the_log_is_kept_when_asked_for(tmp_path: Path) -> None:
     Output is appended to the given file, whose folder is made.
     """
     log = tmp_path / "logs" / "server.log"
-    db = tmp_path / "not-a-database.db"
-    db.write_text("something else " * 1000)
+    db = broken(tmp_path)
     with pytest.raises(DevServerError):
         async with dev_server(db=db, log=log):
             pass
