@@ -218,13 +218,23 @@ _kept: list[asyncio.Runner] = []
 
 
 async def _tasks_ended() -> bool:
-    """Cancel the tasks that a verb left; False if some have not ended within `TASKS_S`."""
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
+    """Cancel the tasks that a verb left, and close generators that nobody reads; False if some have not ended within
+    `TASKS_S`."""
+    for task in _others():
         task.cancel()
-    left.add(asyncio.create_task(asyncio.get_running_loop().shutdown_asyncgens()))
-    _, going_on = await asyncio.wait(left, timeout=TASKS_S)
-    return not going_on
+    try:
+        async with asyncio.timeout(TASKS_S):
+            while left := _others():
+                await asyncio.wait(left)
+            # Only now: Python refuses to close a generator that a task still reads.
+            await asyncio.get_running_loop().shutdown_asyncgens()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _others() -> set[asyncio.Task[Any]]:
+    return asyncio.all_tasks() - {asyncio.current_task()}
 
 
 def _option(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

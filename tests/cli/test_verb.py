@@ -54,6 +54,37 @@ sys.argv = ["refold", "cleans_up"]
 main()
 """
 
+READS_ON = """
+import asyncio, sys
+
+from refold.cli.app import app, main
+from refold.cli.verb import Call, add
+
+async def reads_on(call: Call) -> None:
+    async def news():
+        try:
+            reading.set()
+            await asyncio.Event().wait()
+            yield
+        finally:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            call.out.say("cleaned up")
+
+    async def beside():
+        async for _ in news():
+            pass
+
+    reading = asyncio.Event()
+    kept.append(asyncio.create_task(beside()))
+    await reading.wait()
+
+kept = []
+add(app, reads_on, connects=False)
+sys.argv = ["refold", "reads_on"]
+main()
+"""
+
 
 def test_a_process_waits_for_no_thread_and_for_no_task_that_ignores_its_cancellation() -> None:
     """
@@ -69,5 +100,14 @@ def test_a_task_beside_a_verb_cleans_up_when_the_verb_has_returned() -> None:
     It is canceled, and awaited.
     """
     done = subprocess.run([sys.executable, "-c", CLEANS_UP], capture_output=True, text=True, timeout=250, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "cleaned up\n", "")
+
+
+def test_a_generator_is_not_closed_while_a_canceled_task_still_reads_it() -> None:
+    """
+    Python refuses to, and prints the error: a second Ctrl-C leaves the task of `--wait` so, which reads the news.
+    """
+    done = subprocess.run([sys.executable, "-c", READS_ON], capture_output=True, text=True, timeout=250, check=False)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "cleaned up\n", "")
