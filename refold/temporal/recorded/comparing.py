@@ -56,6 +56,7 @@ class Comparison:
         self._next = 0  # of the marks
         self._same = 0  # the number of the newest entry that a mark confirms
         self._sent: list[Sent] = []  # in this workflow task
+        self._began = False  # the code refuses to begin the task, and history shows that it began
         self._late = False  # the replay went on before the history was read
         self._blind = [0]  # the workflow tasks that were replayed before it was read, by the events that started them
 
@@ -109,6 +110,10 @@ class Comparison:
             self._late = True
             raise
         marks = (past and past.marks) or ()
+        if marks and task.unbegun is not None:
+            self.difference, self._began = task.unbegun, True
+            self._reader.done(self._run, self.difference)
+            return
         while self._next < len(marks) and marks[self._next].seq <= base + len(task.entries):
             mark = marks[self._next]
             if mark.seq > base and task.digests[mark.seq - base] != mark.digest:
@@ -127,6 +132,8 @@ class Comparison:
             completed: The number of the event that completed the replayed workflow task.
             completion: What today's code completes it with.
         """
+        if self._began:
+            return False
         commands = completion.successful.commands
         self._sent += _sent(commands)
         if any(one.schedule_activity.seq == OWN or one.HasField("schedule_local_activity") for one in commands):

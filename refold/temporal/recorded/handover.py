@@ -40,6 +40,13 @@ class Recorded(Protocol):
     def unfit(self) -> Difference | None:
         """Why the code cannot go on from the snapshot that this run began with; None if nothing speaks against it."""
 
+    @property
+    def unbegun(self) -> Difference | None:
+        """Why the code refuses to recover or fork the other task; None if it does not, or if the run has no such start.
+
+        That is a difference only where history shows that the task began.
+        """
+
     def stopped(self) -> Stopped:
         """What the task shows while it accepts no event."""
 

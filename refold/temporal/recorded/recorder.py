@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -166,10 +165,14 @@ class Recorder:
         until: float,
     ) -> WorkflowActivationCompletion:
         """What a replayed activation is completed with."""
-        with suppress(NotReadYet):  # the history is read on while the replay goes on
-            self._compare(comparison, until)
+        unbegun = self._task is not None and self._task.unbegun is not None
+        try:
+            self._compare(comparison, max(until, monotonic() + WORDS_S) if unbegun else until)
             if self._task is not None and comparison.difference is None and _goes_on(completion):
                 comparison.compare_end(self._task, act.history_length + 1, max(until, monotonic() + WORDS_S))
+        except NotReadYet:  # the history is read on while the replay goes on
+            if unbegun:  # whether the task began decides what the replay is to say
+                return self._failed(act, ASK_AGAIN, None)
         fits = comparison.fits(act.history_length + 1, completion)
         found = comparison.difference
         if found is None or (fits and not comparison.strict):

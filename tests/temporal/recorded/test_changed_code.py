@@ -293,6 +293,29 @@ async def test_other_commands_stop_a_task_in_the_same_words(site: Site, code: Pa
     assert "ctx.patched" in note
 
 
+async def test_a_recovered_task_says_what_differs(site: Site, code: Path) -> None:
+    """
+    Its code folds the journal of the task before once more; where that is refused now, the task has begun all the same:
+    what differs is said as for any task, and with the code back it goes on.
+    """
+    async with site.deployed(purchase):
+        id = await site.bought(1)
+        await site.engine.cancel(id)
+        await collected(site.engine.watch(id, follow=True))
+        recovered = (await site.engine.recover(id)).task_id
+        begun = (await site.engine.look(recovered)).recovered_from
+
+    edit = {'await ctx.llm("draft", "Describe the order.", content)': "await ctx.sleep(3600)"}
+    async with site.deployed(changed(code, edit)):
+        note = (await site.engine.look(recovered)).note
+
+    async with site.deployed(purchase):
+        assert (await site.go_on(recovered, 2)).status is Status.COMPLETED
+    assert begun == id
+    assert note.startswith(f"{DIFFERS} of task {recovered!r}: after entry ")
+    assert "the code would not recover the task before: " in note
+
+
 @pytest.mark.sweep
 async def test_the_newest_run_answers_for_no_earlier_one(hasty_site: Site, code: Path) -> None:
     """

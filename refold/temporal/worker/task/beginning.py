@@ -82,3 +82,20 @@ def unstarted(skill: Skill, start: TaskStart) -> Snapshot:
         previous=start.previous,
         started_by=start.started_by,
     )
+
+
+def refused_difference(start: TaskStart, task_id: str, error: Exception) -> Difference | None:
+    """What differs if a task that this code refuses to recover or fork has begun; None for any other start.
+
+    Args:
+        start: What the task was started with.
+        task_id: The new task's id.
+        error: What `beginning` raised.
+    """
+    if start.recover is not None:
+        at, what = max([start.recover.base.seq, *(entry.seq for entry in start.recover.entries)]), "recover"
+    elif start.fork is not None:
+        at, what = start.fork.seq, "fork"
+    else:
+        return None
+    return Difference(task_id=task_id, seq=at, upto=at, why=f"the code would not {what} the task before: {error}")

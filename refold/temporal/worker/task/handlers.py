@@ -81,6 +81,7 @@ class TaskHandlers(ABC):
     """What the task begins with; None once it has begun."""
     _sealing: bool = False  # somebody asked the task to go on in a new run
     _difference: Difference | None = None
+    _unbegun: Difference | None = None
     _judged: int = 0
     _recorded: Callable[[Sequence[Entry]], Sequence[Entry]] | None = None
 
@@ -343,6 +344,11 @@ class TaskHandlers(ABC):
     def unfit(self) -> Difference | None:
         """Why the code cannot go on from the snapshot that this run began with; None if nothing speaks against it."""
         return self._difference if self._difference is not None and self._difference.why else None
+
+    @property
+    def unbegun(self) -> Difference | None:
+        """Why the code refuses to recover or fork the other task; None if it does not."""
+        return self._unbegun
 
     def go_on_as_recorded(self) -> None:
         """Judge the next event by what was recorded. Called on a replay only; what is under way stays as it is."""

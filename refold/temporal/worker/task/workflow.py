@@ -44,7 +44,7 @@ from refold.temporal.worker.profile import Profile
 from refold.temporal.worker.short.stretch import OVER_PATCH, Stretches
 from refold.temporal.worker.short.ways import Ways, may
 from refold.temporal.worker.task.absences import Absences, InputAbsent
-from refold.temporal.worker.task.beginning import beginning, unstarted
+from refold.temporal.worker.task.beginning import beginning, refused_difference, unstarted
 from refold.temporal.worker.task.display import Display
 from refold.temporal.worker.task.handlers import CHECKPOINT_ENTRIES, TaskHandlers
 from refold.temporal.worker.task.outcomes import CANCELED, failure_of, local_outcome, outcome
@@ -99,6 +99,7 @@ class SkillWorkflow(TaskHandlers):
             # Raised here, the SDK would raise it once more for a query of the same activation, fail the workflow a
             # second time, and so fail the workflow task.
             self._base, self._first, self._error = unstarted(self.skill, start), None, error
+            self._unbegun = refused_difference(start, info.workflow_id, error)
         if self._difference is not None:
             self._left_to_others = AnotherRelease(str(self._difference))
         self._now = self._base
