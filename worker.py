@@ -25,3 +25,5 @@ if __name__ == "__main__":
         asyncio.run(main())
     except RefoldError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:  # a second Ctrl-C, once the worker has begun to leave
+        sys.exit(130)

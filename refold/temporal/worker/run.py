@@ -6,11 +6,11 @@ import asyncio
 import gc
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
@@ -41,6 +41,8 @@ GRACE_ENV = "REFOLD_GRACE"
 
 LEAVE_S = 5.0
 """How long a worker waits, in seconds, for effects that it has canceled at the end of its grace."""
+
+T = TypeVar("T")
 
 log = logger(__name__)
 
@@ -213,17 +215,50 @@ async def run_worker(
         notifier=notifier, durability=durability,
     )  # fmt: skip
     plugin.refuse_unfit()  # before a server is asked
-    client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
+    async with _set_by_signals() as stop:
+        client = await _unless(
+            stop, _ready_server(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
+        )
+        if client is None:
+            return
+        options["graceful_shutdown_timeout"] = timedelta(seconds=grace)
+        options["plugins"] = [*options.get("plugins", ()), *([] if drain is None else [drain])]
+        worker = make_worker(client, plugin, task_queue=task_queue, deployment=deployment, build_id=build_id, **options)
+        await _run_until(stop, worker, plugin, health=health, grace=grace, ready=ready)
+
+
+async def _ready_server(**where: Any) -> Client:
+    """A client of a server that knows refold's search attributes."""
+    client = await connected(**where)
     await search.register(client)
-    options["graceful_shutdown_timeout"] = timedelta(seconds=grace)
-    options["plugins"] = [*options.get("plugins", ()), *([] if drain is None else [drain])]
-    worker = make_worker(client, plugin, task_queue=task_queue, deployment=deployment, build_id=build_id, **options)
+    return client
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What `work` returns; None, and `work` is canceled, if the event is set first."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+
+
+async def _run_until(
+    stop: asyncio.Event,
+    worker: Worker,
+    plugin: RefoldPlugin,
+    *,
+    health: str | None,
+    grace: float,
+    ready: Callable[[Worker], None] | None,
+) -> None:
     # Not `async with worker`, which waits for ever if the worker cannot start.
-    running, stop = asyncio.create_task(worker.run()), asyncio.Event()
-    stopping = asyncio.create_task(stop.wait())
+    running, stopping = asyncio.create_task(worker.run()), asyncio.create_task(stop.wait())
     checks = worker_checks(worker, plugin.storage, plugin.ledger, stop.is_set)
     try:
-        async with _set_by_signals(stop), answering(checks, health):
+        async with answering(checks, health):
             await _until_ready(worker, running, stopping, plugin)
             if ready is not None and not (running.done() or stopping.done()):
                 ready(worker)
@@ -248,13 +283,13 @@ def _why_not(serves: bool, options: Mapping[str, Any]) -> str | None:
 
 
 @asynccontextmanager
-async def _set_by_signals(stop: asyncio.Event) -> AsyncIterator[None]:
-    """Set an event when a signal stops the worker, inside the block."""
-    loop, signals = asyncio.get_running_loop(), signals_to_leave()
+async def _set_by_signals() -> AsyncIterator[asyncio.Event]:
+    """An event that is set when a signal stops the worker, inside the block."""
+    loop, signals, stop = asyncio.get_running_loop(), signals_to_leave(), asyncio.Event()
     for number in signals:
         loop.add_signal_handler(number, stop.set)
     try:
-        yield
+        yield stop
     finally:
         for number in signals:
             loop.remove_signal_handler(number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -206,6 +207,29 @@ async def test_a_worker_whose_ledger_is_not_there_does_not_start(
         async with make_worker(client, RefoldPlugin(tools=[pay]), task_queue=f"ledger-{port}"):
             await asyncio.Event().wait()
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
+async def test_a_worker_that_has_no_connection_yet_leaves_at_once(number: signal.Signals) -> None:
+    """
+    The server takes the connection and says nothing: each signal that comes then, the second too, ends the worker
+    without an error.
+    """
+    silent = socket.create_server(("127.0.0.1", 0))
+    loop = asyncio.get_running_loop()
+
+    def reached() -> None:
+        loop.remove_reader(silent)
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+
+    loop.add_reader(silent, reached)
+    try:
+        host, port = silent.getsockname()
+        await run_worker([hello], address=f"{host}:{port}")
+    finally:
+        silent.close()
+        structlog.reset_defaults()  # the worker set up the log of this process
 
 
 @pytest.mark.timeout(60)
