@@ -115,6 +115,9 @@ class Gap(RefoldError):
 class Projection:
     """The two tables. Its methods block; thread-safe.
 
+    The first call makes the tables. It raises `DefinitionError` if the database has tables of these names with other
+    columns, such as those of `refold.task_store.SqlitePersistence`, and changes nothing there.
+
     Attributes:
         place: The file or database, without user and password.
     """
@@ -344,12 +347,14 @@ class Projection:
         for table in _METADATA.sorted_tables:
             if known.has_table(table.name):
                 there = {one["name"] for one in known.get_columns(table.name)}
-                if missing := [column.name for column in table.columns if column.name not in there]:
-                    problem = (
-                        f"its table {table.name} has no column {', '.join(missing)}, so another program or release "
-                        "made it; name another database, or drop the table"
-                    )
-                    raise DefinitionError(self.place, [problem], what="projection")
+                ours = {column.name for column in table.columns}
+                for what, names in (("has no column", ours - there), ("has, besides ours, the column", there - ours)):
+                    if names:
+                        problem = (
+                            f"its table {table.name} {what} {', '.join(sorted(names))}, so another program or release "
+                            "made it; name another database, or drop the table if nobody needs it"
+                        )
+                        raise DefinitionError(self.place, [problem], what="projection")
 
     @contextmanager
     def _transaction(self, *, writes: bool) -> Iterator[Connection]:

@@ -24,6 +24,8 @@ from refold.engine import Listed, NotConnected, NoWorker, Place, RunGone, TaskFi
 from refold.projection import Projection, ProjectionUnavailable, Projector, TransitionRow
 from refold.projection.project import ALL_S, LATE_S, QUIET_S
 from refold.projection.tables import Emptied, Gap
+from refold.task_lifecycle import TaskLifecycle
+from refold.task_store import SqlitePersistence
 from refold.testing import FakeEngine, transient
 from tests.cli.conftest import Shell
 from tests.faults.processes import until
@@ -674,6 +676,21 @@ def test_tables_of_somebody_else_are_refused(file: Path, columns: str) -> None:
     with pytest.raises(DefinitionError, match=r"(?s)tasks.db.*task_checkpoints.*has no column .*retry_count"):
         Projection(str(file)).row("t")
     assert rows(file, "task_checkpoints") == []
+
+
+def test_the_store_of_lifecycles_is_refused(file: Path) -> None:
+    """
+    Its two tables have the projection's names and columns, and one more: emptied, it would perform effects twice.
+    """
+    task = TaskLifecycle("t", SqlitePersistence(file))
+    task.execute_idempotent("pay", lambda key: "paid")
+    projection = Projection(str(file))
+    projector = Projector(engine_with("t"), projection)
+
+    for opened in (projection.clear, partial(projection.row, "t"), lambda: asyncio.run(projector.once())):
+        with pytest.raises(DefinitionError, match=r"(?s)tasks.db.*task_checkpoints .*column version.*name another"):
+            opened()
+    assert TaskLifecycle("t", SqlitePersistence(file)).execute_idempotent("pay", lambda key: "twice") == "paid"
 
 
 def test_a_rebuilt_table_tells_nobody_twice(file: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
+from refold.core.errors import DefinitionError
 from refold.projection import Projection, ProjectionUnavailable
 from refold.sql.postgres import SAFELY
 from tests.projection.test_projection import long_journal
@@ -64,6 +65,24 @@ def test_a_lock_of_somebody_else_is_not_waited_for_long(server: Postgres, monkey
     engine.dispose()
 
     assert projection.row("t").seq == 0
+    projection.close()
+
+
+def test_tables_of_another_program_are_refused(server: Postgres) -> None:
+    """
+    A table with a column more is not emptied.
+    """
+    projection, engine = Projection(url := server.another("others")), create_engine(driven(url))
+    columns = "task_id TEXT, state TEXT, retry_count INT, checkpoint_data TEXT, version INT, updated_at TEXT"
+    with engine.begin() as other:
+        other.exec_driver_sql(f"CREATE TABLE task_checkpoints ({columns})")
+        other.exec_driver_sql("INSERT INTO task_checkpoints VALUES ('t', 'done', 0, '{}', 1, '')")
+
+    with pytest.raises(DefinitionError, match=r"(?s)database others.*task_checkpoints.*version"):
+        projection.clear()
+    with engine.begin() as other:
+        assert other.exec_driver_sql("SELECT count(*) FROM task_checkpoints").scalar() == 1
+    engine.dispose()
     projection.close()
 
 
