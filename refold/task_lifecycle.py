@@ -322,6 +322,7 @@ class TaskLifecycle:
         """Perform an effect once. Returns its result; later calls return the recorded result.
 
         A process that still performs the effect looks like one that died in it: the probe must tell them apart.
+        Other changes of the task while the effect is performed stay, and so does its result.
 
         Args:
             step: The effect's name, unique within the task.
@@ -331,8 +332,9 @@ class TaskLifecycle:
 
         Raises:
             OutcomeUnknown: The effect was started before, its outcome is not known, and there is no probe.
-            InputRejected: Another process started the effect at the same moment, the result is no JSON data, or the
-                probe answered neither `TookPlace` nor None, and the outcome stays unknown.
+            InputRejected: Another process changed the task just before the effect would have started, and nothing
+                happened; or the result is no JSON data, the probe answered neither `TookPlace` nor None, or another
+                process started the effect again because its probe answered None, and the outcome stays unknown.
         """
         self._load()  # another process may have performed the effect
         key, mark = f"{self.task_id}:{step}", f"{_STEP}{step}"
@@ -345,20 +347,34 @@ class TaskLifecycle:
                 raise OutcomeUnknown(key)
             found = probe(key)
             if isinstance(found, TookPlace):
-                return self._done(mark, found.result)
+                return self._done(mark, known, found.result)
             if found is not None:
                 raise InputRejected(
                     f"the probe of {key!r} answered {type(found).__name__}; it answers TookPlace(result) if it took "
                     "place, None if it did not"
                 )
-        self._keep(mark, {"status": "executing"})
-        return self._done(mark, effect(key))
+        mine: JsonValue = {"status": "executing", "version": self._now.version + 1}  # a version is saved once
+        self._keep(mark, mine)
+        return self._done(mark, mine, effect(key))
 
-    def _done(self, mark: str, result: JsonValue) -> JsonValue:
+    def _done(self, mark: str, executing: JsonValue, result: JsonValue) -> JsonValue:
+        """Record the result in place of `executing`, also if others change the rest of the task meanwhile."""
         kept = _data(f"what the effect {mark.removeprefix(_STEP)!r} returned", result)
-        self._keep(mark, {"status": "done", "result": kept})
-        fresh: JsonValue = copied(kept)
-        return fresh
+        while True:
+            before = self._now.version
+            try:
+                self._keep(mark, {"status": "done", "result": kept})
+            except InputRejected:
+                self._load()
+                found = self._now.checkpoint.get(mark)
+                if isinstance(found, dict) and found.get("status") == "done":
+                    kept = found["result"]  # another process's probe was faster
+                elif found == executing and self._now.version != before:
+                    continue
+                else:
+                    raise
+            fresh: JsonValue = copied(kept)
+            return fresh
 
     def _keep(self, key: str, data: JsonValue) -> None:
         self._commit(replace(self._now, checkpoint={**self._now.checkpoint, key: data}), None)
@@ -384,6 +400,9 @@ class TaskLifecycle:
         after = replace(after, version=self._now.version + 1, updated_at=at)
         try:
             self._store.save(after, move)
+        except InputRejected as refused:
+            _log.warning("Task %s: not saved: %s", self.task_id, refused)
+            raise
         except Exception:
             _log.exception("Task %s: not saved, so that nothing changed", self.task_id)
             raise

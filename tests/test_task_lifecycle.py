@@ -1,6 +1,9 @@
 """The lifecycle by itself: the source's three demos, and the promises they rest on."""
 
+import contextlib
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -17,6 +20,7 @@ from refold.engine import OutcomeUnknown
 from refold.task_lifecycle import (
     AgentTaskStateMachine,
     InMemoryPersistence,
+    Probe,
     StatePersistence,
     StateTransition,
     StoredTask,
@@ -363,6 +367,141 @@ def test_a_probe_finds_out(store: StatePersistence, found: TookPlace | None, cal
 
     assert (result, made) == (7, calls)
     assert TaskLifecycle("t", store).execute_idempotent("pay", crashes) == 7
+
+
+Write = Callable[[StatePersistence], object]
+MEANWHILE: dict[str, Write] = {
+    "checkpoint": lambda store: TaskLifecycle("t", store).set_checkpoint("note", "seen"),
+    "checkpoints": lambda store: noted(TaskLifecycle("t", store), 3),
+    "pause": lambda store: TaskLifecycle("t", store).transition(E.PAUSE_FOR_APPROVAL),
+    "end": lambda store: TaskLifecycle("t", store).transition(E.COMPLETE),
+    "recovery": lambda store: TaskLifecycle("t", store).recover(),
+    "another effect": lambda store: TaskLifecycle("t", store).execute_idempotent("mail", lambda key: "sent"),
+    "another effect that crashes": lambda store: crashed(store, "mail"),
+}
+"""What others may write of a task while an effect of it is performed."""
+
+
+def noted(task: TaskLifecycle, times: int) -> None:
+    for number in range(times):
+        task.set_checkpoint("note", number)
+
+
+def crashed(store: StatePersistence, step: str, probe: Probe | None = None) -> None:
+    with contextlib.suppress(Crash):
+        TaskLifecycle("t", store).execute_idempotent(step, crashes, probe=probe)
+
+
+@pytest.mark.parametrize("writes", [*product(MEANWHILE, MEANWHILE)], ids="-".join)
+def test_a_result_is_stored_whatever_else_was_written_meanwhile(clock: Clock, writes: tuple[str, str]) -> None:
+    """
+    The effect has its result, and what others wrote stays; whether it is performed or found by a probe.
+    """
+    store = InMemoryPersistence(clock)
+    TaskLifecycle("t", store).transition(E.START)
+    crashed(store, "ship")
+    first, second = (MEANWHILE[name] for name in writes)
+
+    def write(then: Write) -> None:
+        with contextlib.suppress(InvalidTransitionError, OutcomeUnknown):  # the second may not be possible any more
+            then(store)
+
+    def pay(key: str) -> JsonValue:
+        write(first)
+        return "paid"
+
+    def shipped(key: str) -> TookPlace:
+        write(second)
+        return TookPlace("shipped")
+
+    task = TaskLifecycle("t", store)
+    assert task.execute_idempotent("pay", pay) == "paid"
+    assert task.execute_idempotent("ship", crashes, probe=shipped) == "shipped"
+
+    alone = InMemoryPersistence(clock)
+    TaskLifecycle("t", alone).transition(E.START)
+    for then in (first, second):
+        with contextlib.suppress(InvalidTransitionError, OutcomeUnknown):
+            then(alone)
+    after, expected = TaskLifecycle("t", store), TaskLifecycle("t", alone)
+    assert [after.execute_idempotent(step, crashes) for step in ("pay", "ship")] == ["paid", "shipped"]
+    assert after.history == task.history == expected.history
+    assert {*after.summary()["checkpoint_keys"]} == {*expected.summary()["checkpoint_keys"], "step:pay", "step:ship"}
+
+
+class Hectic(InMemoryPersistence):
+    """A store that others write to before each save."""
+
+    hectic = 0
+
+    def save(self, stored: StoredTask, transition: StateTransition | None) -> None:
+        if self.hectic:
+            self.hectic -= 1
+            held = self.load("t")
+            assert held is not None
+            super().save(replace(held, version=held.version + 1), None)
+        super().save(stored, transition)
+
+
+def test_a_result_is_stored_however_often_others_are_faster(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    Each time on the version that is the newest by then; nobody is alarmed.
+    """
+    store = Hectic()
+
+    def pay(key: str) -> JsonValue:
+        store.hectic = 5
+        return "paid"
+
+    assert TaskLifecycle("t", store).execute_idempotent("pay", pay) == "paid"
+    assert TaskLifecycle("t", store).execute_idempotent("pay", crashes) == "paid"
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def test_a_result_that_another_process_has_recorded_stays(store: StatePersistence) -> None:
+    """
+    Its probe was faster: every caller has the same result.
+    """
+
+    def pay(key: str) -> JsonValue:
+        found = TaskLifecycle("t", store).execute_idempotent("pay", crashes, probe=lambda key: TookPlace("receipt 1"))
+        assert found == "receipt 1"
+        return "receipt 2"
+
+    assert TaskLifecycle("t", store).execute_idempotent("pay", pay) == "receipt 1"
+    assert TaskLifecycle("t", store).execute_idempotent("pay", crashes) == "receipt 1"
+
+
+def test_an_effect_that_another_process_has_started_again_is_its_own(store: StatePersistence) -> None:
+    """
+    A probe said that it did not take place: the result of the call before does not stand for the other call's.
+    """
+
+    def pay(key: str) -> JsonValue:
+        crashed(store, "pay", probe=lambda key: None)
+        return "receipt 1"
+
+    with pytest.raises(InputRejected, match="was changed meanwhile"):
+        TaskLifecycle("t", store).execute_idempotent("pay", pay)
+    with pytest.raises(OutcomeUnknown):
+        TaskLifecycle("t", store).execute_idempotent("pay", crashes)
+
+
+class Strict(InMemoryPersistence):
+    """A store that takes no results."""
+
+    def save(self, stored: StoredTask, transition: StateTransition | None) -> None:
+        if "done" in str(stored.checkpoint):
+            raise InputRejected("too long")
+        super().save(stored, transition)
+
+
+def test_a_store_that_refuses_the_result_itself_is_asked_once() -> None:
+    """
+    Its refusal is raised: nobody has changed the task, so the next answer would be the same.
+    """
+    with pytest.raises(InputRejected, match="too long"):
+        TaskLifecycle("t", Strict()).execute_idempotent("pay", lambda key: "paid")
 
 
 @pytest.mark.parametrize("found", [Done("r-1"), NotDone(), True, {"result": 7}])
