@@ -29,7 +29,7 @@ from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.engine import EngineError, Listed, Place, RunGone, TaskFilter, TaskNotFound
 from refold.projection.rows import TaskRow, TransitionRow
-from refold.projection.tables import Emptied, Gap, Projection, ProjectionUnavailable
+from refold.projection.tables import Emptied, Gap, Projection, ProjectionUnavailable, RowRefused
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +72,8 @@ class Round:
     Attributes:
         tasks: How many tasks had new entries.
         transitions: How many transitions hooks were told of.
-        unread: Why the journals of some tasks could not be read, by task; the next round tries again.
+        unread: Why some tasks are not projected, by task: their journals could not be read, or the database refuses
+            their rows. A later round tries again.
     """
 
     tasks: int = 0
@@ -86,7 +87,7 @@ class Found(Enum):
     NEW = auto()
     NOTHING = auto()
     UNREAD = auto()
-    """It cannot be read now."""
+    """It cannot be read now, or the database refuses the task's rows."""
     GONE = auto()
     """The server knows no such task any more."""
 
@@ -199,16 +200,16 @@ class Projector:
 
     async def _catch_up(self, task: Listed, done: Round) -> Found:
         """Project what is new in a task."""
-        row = await asyncio.to_thread(self._projection.row, task.task_id)
         found = Found.NOTHING
         try:
+            row = await asyncio.to_thread(self._projection.row, task.task_id)
             row, entries = await self._unprojected(task, row)
             async for page in _pages(entries):
                 row = await asyncio.to_thread(self._projection.take, task.task_id, task.skill, page, after=row.seq)
                 found = Found.NEW
         except TaskNotFound:
             return Found.GONE  # it was deleted in between
-        except (EngineError, InputRejected, Emptied, Gap) as error:
+        except (EngineError, InputRejected, Emptied, Gap, RowRefused) as error:
             done.unread[task.task_id] = str(error)
             return Found.UNREAD
         finally:

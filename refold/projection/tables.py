@@ -37,7 +37,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
 from refold.core.errors import DefinitionError, RefoldError
 from refold.core.fold.journal import Entry
@@ -102,6 +102,10 @@ _CLEARED = Table(
 
 class ProjectionUnavailable(RefoldError):
     """The projection's database does not answer, or refuses. Nothing has changed, or all of one call has."""
+
+
+class RowRefused(ProjectionUnavailable):
+    """The database refuses a row, such as by a trigger that somebody added; it may take other rows."""
 
 
 class Emptied(RefoldError):
@@ -330,6 +334,11 @@ class Projection:
                 return work(connection)
         except SQLAlchemyError as error:
             said = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()[0]
+            if isinstance(error, DataError | IntegrityError):
+                raise RowRefused(
+                    f"the projection in {self.place} refuses a row: {said}; remove what refuses it there, such as a "
+                    "trigger or a constraint, or name another database"
+                ) from None
             raise ProjectionUnavailable(f"the projection in {self.place} does not answer: {said}") from None
 
     def _identified(self) -> tuple[int, int] | None:
@@ -432,7 +441,7 @@ def _transition(row: Any) -> TransitionRow:
 
 
 def _json(value: JsonValue) -> str:
-    return json.dumps(_without_zero(value), ensure_ascii=False)
+    return json.dumps(_without_zero(value))  # in ASCII, which every encoding of a database has
 
 
 def _without_zero(value: JsonValue) -> JsonValue:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import multiprocessing
 import operator
+import re
 import sqlite3
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing
@@ -515,6 +516,31 @@ def test_a_journal_with_a_gap_holds_up_no_other(file: Path) -> None:
     said = "task 'gap' is projected up to entry 1; entry 3 came next: `refold project --rebuild` makes the tables anew"
     assert done.unread == {"gap": said}
     assert moves(projection, "there")[-1] == "done"
+
+
+def test_a_task_whose_rows_the_database_refuses_holds_up_no_other(file: Path) -> None:
+    """
+    It is named with what the database said, and tried again; hooks hear of the others meanwhile.
+    """
+    engine, now = engine_with("odd", "there"), 0.0
+    heard: list[str] = []
+    projection = Projection(str(file))
+    projector = Projector(engine, projection, [lambda one: heard.append(one.task_id)], clock=lambda: now)
+    projection.clear()
+    with closing(sqlite3.connect(file)) as db:
+        db.execute(
+            "CREATE TRIGGER refuses BEFORE INSERT ON task_checkpoints WHEN NEW.task_id = 'odd' "
+            "BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+        )
+        first = asyncio.run(projector.once())
+        db.execute("DROP TRIGGER refuses")
+    now += LATE_S
+    last = asyncio.run(projector.once())
+
+    assert [*first.unread] == ["odd"]
+    assert re.search(r"tasks\.db refuses a row: not this one; remove what refuses it", first.unread["odd"])
+    assert (first.tasks, last.tasks, last.unread) == (1, 1, {})
+    assert heard == ["there", "there", "odd", "odd"]
 
 
 def test_a_quiet_round_lists_little(file: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
+from refold import Content
 from refold.core.errors import DefinitionError
-from refold.projection import Projection, ProjectionUnavailable
+from refold.projection import Projection, ProjectionUnavailable, Projector, TransitionRow
 from refold.sql.postgres import SAFELY
-from tests.projection.test_projection import long_journal
-from tests.services.postgres import NO_ENCODING, Postgres, postgres
+from tests.projection.test_projection import engine_with, long_journal
+from tests.services.postgres import LATIN, NO_ENCODING, Postgres, postgres
 
 pytestmark = pytest.mark.fault
 
@@ -32,6 +34,23 @@ def test_a_database_without_an_encoding_serves(server: Postgres, tmp_path: Path)
     for one in (made, alone):
         one.take("tür", "errand", long_journal(3))
 
+    assert [*made.dump()] == [*alone.dump()]
+    made.close()
+
+
+def test_a_database_whose_encoding_lacks_characters_serves(server: Postgres, tmp_path: Path) -> None:
+    """
+    A sender's name may have any character; the rows are those of a file, and hooks receive the name as it was sent.
+    """
+    engine = engine_with("t")
+    asyncio.run(engine.send("t", Content.from_text("yes"), sender="Зоя"))
+    heard: list[TransitionRow] = []
+    made, alone = Projection(server.another("latin", LATIN)), Projection(str(tmp_path / "alone.db"))
+    for one in (made, alone):
+        done = asyncio.run(Projector(engine, one, [heard.append]).once())
+        assert done.unread == {}
+
+    assert [one.by for one in heard if one.by] == ["Зоя", "Зоя"]
     assert [*made.dump()] == [*alone.dump()]
     made.close()
 

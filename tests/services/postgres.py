@@ -15,6 +15,9 @@ from typing import Any
 NO_ENCODING = "ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
 """The options of a database as `initdb` makes it where no locale is set."""
 
+LATIN = NO_ENCODING.replace("SQL_ASCII", "LATIN1")
+"""The options of a database with an encoding that lacks most characters."""
+
 
 class Postgres:
     """A server that can be stopped and started again on its data."""

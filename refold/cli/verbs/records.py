@@ -275,7 +275,7 @@ async def project(
     else:
         call.out.say(f"{done.tasks} tasks with news in {projection.place}; hooks told {done.transitions} times")
     for task_id, why in done.unread.items():
-        call.out.alert(f"not projected yet, for its journal cannot be read: {task_id}: {why}")
+        call.out.alert(f"not projected yet: {task_id}: {why}")
 
 
 def _hook(named: str) -> Hook:
