@@ -220,11 +220,21 @@ class Projection:
     def told(self, transition: TransitionRow) -> None:
         """Record that hooks have received a transition, and all before it.
 
+        Changes nothing if another task has the id by now, or hooks have received later transitions.
+
         Raises:
             ProjectionUnavailable: The database does not answer.
         """
+        task_id, number = transition.task_id, transition.number
+        there = select(TRANSITIONS.c.timestamp).where(TRANSITIONS.c.id == transition.id)
+        known = select(_TOLD.c.number).where(_TOLD.c.task_id == task_id)
 
-        self._within(lambda connection: _put(connection, _TOLD, transition.task_id, transition.number), writes=True)
+        def write(connection: Connection) -> None:
+            same = connection.execute(there).scalar() == transition.at.isoformat()
+            if same and number > (connection.execute(known).scalar() or 0):
+                _put(connection, _TOLD, task_id, number)
+
+        self._within(write, writes=True)
 
     def forget(self, task_id: str) -> None:
         """Delete a task's rows, and the record of what hooks received of it: another task has its id now.

@@ -428,6 +428,43 @@ def test_an_open_task_that_was_followed_may_be_reset_or_its_id_used_again(
     assert heard_anew(earlier, later, file, tmp_path) == ([1, 2, 3, 4, 5, 6] if ended else [1, 2])
 
 
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_hooks_received_of_an_earlier_task_counts_for_no_other(file: Path, reset: bool, ended: bool) -> None:
+    """
+    While a hook receives the earlier task's last transition, another projector finds that the id is used again.
+    """
+    earlier, later = engine_with("t"), engine_with(*["t"] * reset)
+    answer(earlier, "t")
+    later.clock.advance(3600)
+    if not reset:
+        asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
+    if ended:
+        answer(later, "t")
+    projection = Projection(str(file))
+    asyncio.run(Projector(earlier, projection).once())
+    (received,) = projection.untold()
+    asyncio.run(Projector(later, projection).once())
+    projection.told(received[-1])
+    heard: list[int] = []
+    asyncio.run(Projector(later, projection, [lambda one: heard.append(one.number)]).once())
+
+    assert heard == ([1, 2, 3, 4, 5, 6] if ended else [1, 2])
+
+
+def test_a_slower_projector_takes_nothing_back(file: Path) -> None:
+    """
+    What another has told meanwhile stays told.
+    """
+    projection = Projection(str(file))
+    asyncio.run(Projector(engine_with("t"), projection).once())
+    (made,) = projection.untold()
+    projection.told(made[1])
+    projection.told(made[0])
+
+    assert projection.untold() == []
+
+
 @pytest.mark.parametrize("trouble", [NoWorker("nobody answers"), NotConnected("nobody answers")])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_id_that_is_used_again_is_found_out_once_its_journal_is_read(
