@@ -18,6 +18,7 @@ from refold.core.chat import text_hash
 from refold.core.commands import CALLBACK
 from refold.core.content import Content
 from refold.core.errors import InputRejected
+from refold.core.fold.refusal import FULL
 from refold.core.lifecycle import TERMINAL
 from refold.engine import Engine, EngineError, PayloadTooLarge, Taken, TaskNotFound, TaskView
 from refold.words.as_json import json_value
@@ -26,6 +27,8 @@ BODY_LIMIT_BYTES = 256 * 1024
 
 MOST_RECOVERIES = 20
 """How many recoveries of a task are looked through for the one that waits for the call."""
+
+AGAIN = {"Retry-After": "5"}
 
 GONE = "this address was answered before, or what waited for it has ended"
 
@@ -46,7 +49,8 @@ def callback_routes(engine: Engine, settings: CallbackSettings, now: Callable[[]
     Answers 200 once the task has taken the call; 400 for a body that is no JSON; 404 for an address that nobody here
     has made; 405 for another method than POST; 409 if it was answered before, or its task has ended; 410 after it has
     expired; 413 for more than 256 KiB; 415 for another type than JSON or plain text; 422 for a body that does not fit
-    the question; 503 if no worker or server answers, and the caller should try again.
+    the question; 503 if no worker or server answers, or the task holds as many early messages as it may, and the caller
+    should try again.
 
     Args:
         engine: Runs the tasks.
@@ -108,6 +112,8 @@ async def _answered(engine: Engine, address: Address, content: Content) -> JSONR
                     )
                 return JSONResponse({"status": "taken"})
             except InputRejected as error:
+                if error.reason == FULL:
+                    return _said(503, f"{FULL}; try again", AGAIN)
                 view = await engine.look(task_id)
                 if any(wait.callback == digest for wait in view.waiting_for):
                     return _said(422, str(error))
@@ -119,7 +125,7 @@ async def _answered(engine: Engine, address: Address, content: Content) -> JSONR
     except PayloadTooLarge as error:
         return _said(413, str(error))
     except EngineError:
-        return _said(503, "the task cannot be reached at the moment; try again", {"Retry-After": "5"})
+        return _said(503, "the task cannot be reached at the moment; try again", AGAIN)
     return _said(409, GONE)
 
 

@@ -19,6 +19,8 @@ from refold import Content, Ctx, DefinitionError, SkillError, Status
 from refold.callbacks import address
 from refold.callbacks.address import Forged, settings
 from refold.core.authoring.context import Moment
+from refold.core.commands import CALLBACK
+from refold.core.fold.snapshot import EARLY_LIMIT
 from refold.engine import NotConnected, Taken
 from refold.testing import FakeEngine, play, user
 from refold.testing.callbacks import SETTINGS
@@ -254,6 +256,25 @@ async def test_a_call_that_came_before_and_does_not_fit_leaves_its_address(
     assert early == (200, "taken")
     assert [code for code, _ in calls] == [422, 200, 409]
     assert "amount_cents: Field required" in calls[0][1]
+    assert (await engine.look("c2")).messages[-1].text == "Ada paid 5"
+
+
+async def test_a_call_to_a_task_that_holds_no_more_messages_is_to_be_made_again(
+    engine: FakeEngine, http: httpx2.AsyncClient
+) -> None:
+    """
+    The task has not taken it, and takes it once it asks for it.
+    """
+    await engine.start("late_checkout", Content.from_text("go"), task_id="c2")
+    for number in range(EARLY_LIMIT):
+        await engine.send("c2", Content.from_text("?"), slot=f"{CALLBACK}:{number}", early=True)
+
+    early = await http.post(handed["c2"], json=PAID)
+    await engine.send("c2", Content.from_text("Ada"))
+    again = [await post(http, handed["c2"]) for _ in range(2)]
+
+    assert (early.status_code, early.headers["retry-after"]) == (503, "5")
+    assert [code for code, _ in again] == [200, 409]
     assert (await engine.look("c2")).messages[-1].text == "Ada paid 5"
 
 

@@ -36,6 +36,9 @@ from refold.core.lifecycle import TaskState
 from refold.core.schema import type_name
 from refold.core.values import REFUSAL_CHARS, shortened, unreadable
 
+FULL = f"{EARLY_LIMIT} messages wait already until the task asks for them"
+"""Why a task refuses one more early message; it has room again once it has asked for some of them."""
+
 _Outcome = (*RESULT_TYPES, CommandFailed)
 
 
@@ -181,8 +184,7 @@ def _message(
         slots = ", ".join(repr(wait.slot) for wait in snapshot.open_waits)
         return f"a gate is passed by a decision, not by a message; open: {slots}"
     if not waits and message.early:
-        full = len(snapshot.early) >= EARLY_LIMIT
-        return f"{EARLY_LIMIT} messages wait already until the task asks for them" if full else ""
+        return FULL if len(snapshot.early) >= EARLY_LIMIT else ""
     if not waits:
         return f"the task waits for no message now; it is {snapshot.lifecycle}"
     if late := [wait for wait in waits if wait.late(at)]:
