@@ -15,6 +15,7 @@ import binascii
 import hashlib
 import hmac
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -35,6 +36,9 @@ SHORTEST_KEY = 16
 """The fewest characters of a key."""
 
 LONGEST_TOKEN = 4_000
+
+LAST_SECOND = int(datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp())
+"""The last second that a `datetime` has; an address that is to be valid for ever expires then."""
 
 
 class Forged(Exception):
@@ -76,8 +80,9 @@ class CallbackSettings:
     keys: tuple[str, ...] = ()
 
     def make(self, task_id: str, command: str, until: datetime) -> Callback:
-        """A new address; the same for the same arguments and key."""
-        said = json.dumps([task_id, command, int(until.timestamp())], separators=(",", ":")).encode()
+        """A new address; the same for the same arguments and key. It is valid to the end of the second of `until`."""
+        seconds = min(math.ceil(until.timestamp()), LAST_SECOND)
+        said = json.dumps([task_id, command, seconds], separators=(",", ":")).encode()
         token = f"{_text(said)}.{_text(_signature(said, self.keys[0]))}"
         digest = text_hash(_slot(token))
         return Callback(url=f"{self.url}{PATH}/{token}", digest=digest, until=until)

@@ -302,6 +302,24 @@ def test_a_reducer_waits_as_steps_do() -> None:
     assert steps.messages[-1].text == reducer.messages[-1].text == "paid 5"
 
 
+@pytest.mark.parametrize(
+    ("until", "read"),
+    [
+        (datetime(2026, 1, 1, 0, 0, 1, 900_000, tzinfo=UTC), datetime(2026, 1, 1, 0, 0, 2, tzinfo=UTC)),
+        (datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC), datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)),
+        (datetime.max.replace(tzinfo=UTC), datetime.max.replace(microsecond=0, tzinfo=UTC)),
+    ],
+)
+def test_an_address_does_not_expire_before_its_question(until: datetime, read: datetime) -> None:
+    """
+    It has whole seconds; its question ends within the last one.
+    """
+    made = SETTINGS.make("t", "t/1.1", until)
+
+    assert made.until == until
+    assert SETTINGS.read(address.token_of(made.url)).until == read
+
+
 @pytest.mark.parametrize("expires_s", [0, -1, float("nan"), float("inf"), None, "soon"])
 def test_an_address_must_expire(expires_s: Any) -> None:
     """
