@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from refold.core.chat import text_hash
-from refold.core.commands import CALLBACK, Callback
+from refold.core.commands import CALLBACK, CALLED, Callback
 from refold.core.errors import DefinitionError
 from refold.core.values import shortened
 
@@ -64,7 +64,7 @@ class Address:
     @property
     def delivery_id(self) -> str:
         """The same for all calls to this address, of which the task takes one."""
-        return f"{CALLBACK} {self.command}"
+        return CALLED + self.command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

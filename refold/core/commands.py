@@ -258,6 +258,10 @@ CALLBACK = "refold.callback"
 """The activity that makes the address of a callback; what comes to such an address names its slot so, too."""
 
 
+CALLED = f"{CALLBACK} "
+"""How the delivery id of a call to the address of a callback begins."""
+
+
 class Callback(Value):
     """An address that answers one question, once, whoever calls it. Comes back from `Cmd.callback`.
 

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from refold.core.authoring.skill import Live, Skill
 from refold.core.chat import EMPTY, ToolReturn, UserSaid
 from refold.core.commands import (
+    CALLED,
     AskApproval,
     AskUser,
     CallChat,
@@ -32,7 +33,7 @@ from refold.core.content import Artifact, Message
 from refold.core.contracts.audit import StateTransitionEvent
 from refold.core.events import ChatResult, ChildAsked, Event, Forked, Recovered, Result, UserMessage
 from refold.core.fold.journal import Backoff, Entry, Issued, as_said, receipt_of, with_latest
-from refold.core.fold.snapshot import OPENED, SEEN_LIMIT, UNDO, Compensable, Pending, Snapshot
+from refold.core.fold.snapshot import CALLS_LIMIT, OPENED, SEEN_LIMIT, UNDO, Compensable, Pending, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import LifecycleMove, Status, TaskEvent, TaskState, next_state
 from refold.core.lineage.ids import own_id, place
@@ -40,6 +41,9 @@ from refold.core.waits import Wait
 
 RESULTS_STAY = "refold.results_stay"
 """The patch with which results of tools go to the model that asked for them also where the call says more than them."""
+
+CALLS_STAY = "refold.calls_stay"
+"""The patch with which a callback's address that was called is remembered longer than other deliveries."""
 
 watcher: ContextVar[Callable[[Draft], None] | None] = ContextVar("watcher", default=None)
 """Called with the draft of each event, once it is complete. Set by `refold.testing.coverage` only."""
@@ -284,8 +288,12 @@ class Draft:
         if not message.called_back:
             self.message = as_said(message, self.seq)
         if message.delivery_id is not None:
-            seen = {**self.base.seen, message.delivery_id: self.seq}
-            self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
+            self.changes["seen"] = self._newest({**self.base.seen, message.delivery_id: self.seq})
+
+    def _newest(self, seen: Mapping[str, int]) -> Mapping[str, int]:
+        older = [id for id in list(seen)[:-SEEN_LIMIT] if id.startswith(CALLED)]
+        kept = older[-CALLS_LIMIT:] if older and self.patched(CALLS_STAY) else []
+        return {id: seen[id] for id in [*kept, *list(seen)[-SEEN_LIMIT:]]}
 
     def interruption(self) -> UserMessage | None:
         """Take the oldest early message that may interrupt the task; None if there is none."""

@@ -25,6 +25,9 @@ from refold.core.waits import Unresolved, Wait
 SEEN_LIMIT = 100
 """How many delivery ids a snapshot stores, to refuse a message that is delivered twice."""
 
+CALLS_LIMIT = 1_000
+"""How many older delivery ids of calls to callbacks' addresses it stores, too: an address may be valid for weeks."""
+
 EARLY_LIMIT = 100
 """How many early messages a snapshot stores: messages that came before the skill asked for one."""
 

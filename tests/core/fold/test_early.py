@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from refold import Content, Ctx, Step, Transition, UserMessage, table
 from refold.core.authoring.define import skill_of
 from refold.core.chat import text_hash
-from refold.core.commands import CALLBACK
+from refold.core.commands import CALLBACK, CALLED
 from refold.core.events import Event, ToolResult
+from refold.core.fold import draft
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
-from refold.core.fold.snapshot import EARLY_LIMIT, Snapshot
+from refold.core.fold.snapshot import EARLY_LIMIT, SEEN_LIMIT, Snapshot
 from refold.core.lifecycle import Status
 from refold.record import record_of, with_entries
 from refold.testing.play import START
@@ -147,6 +150,53 @@ def test_a_call_that_an_earlier_release_left_out_keeps_its_address() -> None:
     assert entry.refused == "delivery 'call' was taken before, as entry 3"
     task.journal = [one.changed({"patches": {}}) for one in task.journal]
     assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
+
+
+@pytest.mark.parametrize("release", ["this", "earlier"])
+def test_an_address_takes_one_call_however_many_messages_come_after_it(release: str) -> None:
+    """
+    A task of an earlier release forgot the call after a hundred of them, and its journal says so.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        address = await ctx.callback("address")
+        await ctx.ask("paid", "?", callback=address)
+        for _ in range(SEEN_LIMIT):
+            await ctx.ask("next", "?")
+        await ctx.tool("think")
+        return ctx.complete()
+
+    called = {"slot": f"{CALLBACK}T", "delivery_id": f"{CALLED}T/1.1", "early": True}
+    task = ByHand(table("asks", Step("begin", begin).start()), patched=lambda _: release == "this")
+    task.say()
+    until = START.replace(year=2030).isoformat()
+    task.give("address", {"digest": text_hash(f"{CALLBACK}T"), "until": until})
+    task.say("yes", **called)
+    for number in range(SEEN_LIMIT):
+        task.say("more", delivery_id=f"d{number}")
+    assert task.out == ["think"]
+
+    entry = task.say("again", **called)
+
+    assert entry.refused == ("" if release == "earlier" else f"delivery '{CALLED}T/1.1' was taken before, as entry 3")
+    task.journal = [
+        one.changed({"patches": {id: yes for id, yes in one.patches.items() if yes}}) for one in task.journal
+    ]
+    assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
+
+
+def test_as_many_addresses_are_remembered_as_a_task_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The newest ones.
+    """
+    monkeypatch.setattr(draft, "CALLS_LIMIT", 2)
+    monkeypatch.setattr(draft, "SEEN_LIMIT", 2)
+    calls = [text("paid", slot=f"{CALLBACK}:{n}", delivery_id=f"{CALLED}{n}") for n in range(3)]
+    others = [text("Ada", slot="never", delivery_id=f"d{n}") for n in range(3)]
+
+    task, _ = heard(*calls, *others)
+
+    assert list(task.seen) == [f"{CALLED}1", f"{CALLED}2", "d1", "d2"]
 
 
 def test_a_message_for_another_question_waits_for_that_one() -> None:
