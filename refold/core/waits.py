@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from refold.core.commands import AskApproval, AskUser, Question
 from refold.core.gates import DecisionMade
-from refold.core.values import Name, Value, lean
+from refold.core.values import LONGEST_S, Name, Value, lean
 
 
 class Unresolved(Value):
@@ -52,6 +52,14 @@ class Wait(Value):
     def anew(self, holder: str, at: datetime) -> Wait:
         """The same question in a recovered or forked task; its timeout begins again."""
         return self.model_copy(update={"since": at, "reminded": False, "holder": holder})
+
+    def without_callback(self) -> Wait:
+        """The same question, if a call to an address answers it, for a message to answer within the same time."""
+        if not isinstance(self.ask, AskUser) or self.ask.callback is None:
+            return self
+        valid_s = (self.ask.callback.until - self.since).total_seconds()
+        timeout_s = min(max(valid_s, 0), LONGEST_S) if self.ask.timeout_s is None else self.ask.timeout_s
+        return self.model_copy(update={"ask": self.ask.model_copy(update={"callback": None, "timeout_s": timeout_s})})
 
     @property
     def slot(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from refold.core.authoring.skill import Skill
-from refold.core.commands import Notify
+from refold.core.commands import AskUser, Notify
 from refold.core.errors import InputRejected
 from refold.core.events import Forked
 from refold.core.fold.apply import fold, with_kept_patches
@@ -24,6 +24,9 @@ from refold.core.lineage.upgrade import upgraded
 
 SKIPS_REFUSED = "refold.fork_skips_refused"
 """The patch by which a fork leaves out the events that the other task refused; forks of earlier releases did not."""
+
+ANSWERED = "refold.fork_answered"
+"""The patch by which a message answers a question of a dry fork that a callback's call answers in the other task."""
 
 
 def unforkable(task_id: str, first: int, entries: Sequence[Entry], seq: int) -> str:
@@ -100,17 +103,21 @@ def fork(
             "be made again; put the code back, or branch off at an earlier entry"
         )
     made = Fork(task_id=base.task_id, seq=seq, live=live, scope=task_id)
-    branch = with_kept_patches(_branch(snapshot, made, at), patched)
+    branch = with_kept_patches(_branch(snapshot, made, at, patched), patched)
     return branch, Forked(task_id=base.task_id, seq=seq, live=live, by=by)
 
 
-def _branch(snapshot: Snapshot, made: Fork, at: datetime) -> Snapshot:
+def _branch(snapshot: Snapshot, made: Fork, at: datetime, patched: Callable[[str], bool]) -> Snapshot:
     ids = {id: own_id(made.scope, id) for id in snapshot.pending}
     pending = {
         ids[id]: anew(one.model_copy(update={"given": None}), ids[id])
         for id, one in snapshot.pending.items()
         if not isinstance(one.command, Notify)
     }  # not `given`: an operator's outcome is that of the other task's effect
+    waits = snapshot.waits
+    # A call goes to the other task. In a live fork effects may follow from it, so nobody answers in the caller's place.
+    if not made.live and any(isinstance(one.ask, AskUser) and one.ask.callback for one in waits) and patched(ANSWERED):
+        waits = tuple(wait.without_callback() for wait in waits)
     return snapshot.changed(
         {
             "task_id": made.scope,
@@ -119,7 +126,7 @@ def _branch(snapshot: Snapshot, made: Fork, at: datetime) -> Snapshot:
             "lifecycle": TaskState.PLANNED,
             "state": renamed(snapshot.state, ids),
             "pending": pending,
-            "waits": tuple(wait.anew(made.scope, at).model_copy(update={"grants": ()}) for wait in snapshot.waits),
+            "waits": tuple(wait.anew(made.scope, at).model_copy(update={"grants": ()}) for wait in waits),
             "held": without_open_failures(snapshot.held, snapshot.pending),
             "done": (),  # the other task compensates its own effects
             "undone": (),

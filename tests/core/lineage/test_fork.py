@@ -1,11 +1,13 @@
 """Fork: a new task branches off from any entry of another one, dry or live, and the other one never notices."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from refold import (
+    Callback,
     Cmd,
     CommandError,
     Content,
@@ -22,7 +24,8 @@ from refold import (
     table,
     tool,
 )
-from refold.core.commands import CallSkill, CallTool
+from refold.core.chat import text_hash
+from refold.core.commands import CALLBACK, CallSkill, CallTool
 from refold.core.events import Event, Unreadable
 from refold.core.fold.wanted import DRY_RUN, Alarm, Perform, finished, wanted
 from refold.lineage.fork import fork
@@ -113,6 +116,54 @@ def test_a_dry_branch_performs_nothing(cut: bool) -> None:
     assert (branch.status, failed.event.failure.type) == (Status.FAILED, DRY_RUN)  # type: ignore[union-attr]
     assert branch.reason.endswith('dry run: llm \'b\' was not performed; asked for: {"prompt":"Which?"}')
     assert finished(branch.task), "nothing is undone: nothing took place"
+
+
+async def sells(ctx: Ctx, content: Content) -> Transition:
+    address = await ctx.callback("address")
+    try:
+        paid = await ctx.ask("paid", "Paid?", callback=address)
+    except CommandError as error:
+        return ctx.complete(error.failure.message)
+    return ctx.complete(f"paid {paid.text}")
+
+
+def sold() -> ByHand:
+    """A task that waits for a call to its address, which is valid for an hour."""
+    task = ByHand(skill(sells))
+    task.say()
+    address = Callback(digest=text_hash(f"{CALLBACK}T"), until=task.task.at + timedelta(hours=1, seconds=1))
+    task.give("address", address.model_dump(mode="json"))
+    return task
+
+
+@BOTH
+def test_a_message_answers_a_dry_branch_in_the_place_of_a_call(cut: bool) -> None:
+    """
+    No call reaches the branch, since its address is the other task's. The question has its full time.
+    """
+    branch = sold().forked(2)
+    branch.cut = cut
+    wait = branch.task.waits[0]
+
+    assert wait.timeout_at == wait.since + timedelta(hours=1)
+    branch.say("5", slot="paid")
+
+    assert branch.said[-1] == "paid 5"
+    assert branch.folded().changed({"patches": {}}) == branch.task.changed({"patches": {}})
+
+
+@pytest.mark.parametrize("of", ["live", "earlier release"])
+def test_in_no_other_branch_does_a_message_answer_in_the_place_of_a_call(of: str) -> None:
+    """
+    Effects may follow in a live one; and a dry one that an earlier release began goes on as it began.
+    """
+    branch = sold().forked(2, live=of == "live", patched=lambda _: of == "live")
+
+    entry = branch.say("5", slot="paid")
+
+    assert entry.refused == "'paid' waits for a call to its own address, not for a message"
+    branch.clock("~timeout")
+    assert branch.said[-1] == "nobody has called its address"
 
 
 def test_a_skill_meets_a_dry_run_as_any_failure() -> None:
