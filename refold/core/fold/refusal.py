@@ -39,11 +39,14 @@ from refold.core.values import REFUSAL_CHARS, shortened, unreadable
 FULL = f"{EARLY_LIMIT} messages wait already until the task asks for them"
 """Why a task refuses one more early message; it has room again once it has asked for some of them."""
 
+CALLS_APART = "refold.calls_apart"
+"""The patch with which early calls to callbacks' addresses have room of their own, beside other early messages."""
+
 _Outcome = (*RESULT_TYPES, CommandFailed)
 
 
 def refusal(
-    skill: Skill, snapshot: Snapshot, event: Event, at: datetime, patched: Callable[[str], bool] = lambda _: True
+    skill: Skill, snapshot: Snapshot, event: Event, at: datetime, patched: Callable[[str], bool] | None = None
 ) -> str:
     """Why the task cannot take this event at this time; empty if it can. Changes nothing.
 
@@ -53,8 +56,9 @@ def refusal(
         event: The event.
         at: When it comes.
         patched: Answers a patch of refold's own, asked only where it matters: False for an event that an earlier
-            release took.
+            release took. None answers as the fold would: what the task was answered before, otherwise True.
     """
+    patched = patched or (lambda patch: snapshot.patches.get(patch, True))
     return shortened(_refusal(skill, snapshot, event, at, patched), REFUSAL_CHARS)
 
 
@@ -184,7 +188,7 @@ def _message(
         slots = ", ".join(repr(wait.slot) for wait in snapshot.open_waits)
         return f"a gate is passed by a decision, not by a message; open: {slots}"
     if not waits and message.early:
-        return FULL if len(snapshot.early) >= EARLY_LIMIT else ""
+        return _no_room(snapshot, message, patched)
     if not waits:
         return f"the task waits for no message now; it is {snapshot.lifecycle}"
     if late := [wait for wait in waits if wait.late(at)]:
@@ -201,6 +205,13 @@ def _message(
         gates = ", ".join(wait.gate for wait in meant)
         return f"several questions are named {message.slot!r}; say which one this answers by its gate: {gates}"
     return unfit_reply(skill, snapshot.state, meant[0], message.content, patched)
+
+
+def _no_room(snapshot: Snapshot, message: UserMessage, patched: Callable[[str], bool]) -> str:
+    if len(snapshot.early) < EARLY_LIMIT:
+        return ""
+    alike = sum(one.called_back == message.called_back for one in snapshot.early)
+    return "" if alike < EARLY_LIMIT and patched(CALLS_APART) else FULL
 
 
 def _outcome(snapshot: Snapshot, event: Event) -> str:

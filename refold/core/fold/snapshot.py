@@ -29,7 +29,8 @@ CALLS_LIMIT = 1_000
 """How many older delivery ids of calls to callbacks' addresses it stores, too: an address may be valid for weeks."""
 
 EARLY_LIMIT = 100
-"""How many early messages a snapshot stores: messages that came before the skill asked for one."""
+"""How many early messages a snapshot stores: messages that came before the skill asked for one. As many calls to
+callbacks' addresses have room beside them."""
 
 OPENED = "~opened"
 """The end of the invocation id of the notification that a gate opened: `T/1.1~opened`."""

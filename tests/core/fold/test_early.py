@@ -12,6 +12,7 @@ from refold.core.events import Event, ToolResult
 from refold.core.fold import draft
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
+from refold.core.fold.refusal import FULL, refusal
 from refold.core.fold.snapshot import EARLY_LIMIT, SEEN_LIMIT, Snapshot
 from refold.core.lifecycle import Status
 from refold.record import record_of, with_entries
@@ -227,3 +228,39 @@ def test_a_task_keeps_so_many_and_no_more() -> None:
 
     assert len(task.early) == EARLY_LIMIT
     assert entries[-2].refused.startswith(f"{EARLY_LIMIT} messages wait already")
+
+
+def test_calls_and_other_messages_leave_each_other_room() -> None:
+    """
+    Whoever may send messages keeps no payment provider out, and may not fill a task with made-up calls either.
+    """
+    messages = [text("Ada", slot="never") for _ in range(EARLY_LIMIT + 1)]
+    calls = [text("paid", slot=f"{CALLBACK}:{number}") for number in range(EARLY_LIMIT + 1)]
+
+    for first, then in ((messages, calls), (calls, messages)):
+        task, entries = heard(*first, *then)
+
+        refused = [entry.seq for entry in entries if entry.refused]
+        assert (len(task.early), refused) == (2 * EARLY_LIMIT, [EARLY_LIMIT + 2, 2 * EARLY_LIMIT + 3])
+
+
+def test_a_task_that_refused_a_call_in_an_earlier_release_goes_on_so() -> None:
+    """
+    Its validators say the same as its fold, so that no caller is told that a call was taken which was refused.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool("think")
+        return ctx.complete()
+
+    task = ByHand(table("thinks", Step("begin", begin).start()), patched=lambda _: False)
+    task.say()
+    for _ in range(EARLY_LIMIT):
+        task.say("Ada", early=True, slot="never")
+    call = text("paid", slot=f"{CALLBACK}:1")
+
+    entry = task.feed(call)
+
+    assert entry.refused == refusal(task.skill, task.task, call, task.task.at) == FULL
+    task.journal = [one.changed({"patches": {}}) for one in task.journal]
+    assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
