@@ -34,6 +34,7 @@ _HTTPX = {
     "ProxyError": "connection",
     "RemoteProtocolError": "connection",
     "DecodingError": "corrupt_data",
+    "LocalProtocolError": "configuration",
 }
 _SDK = {"APITimeoutError": "timeout", "APIConnectionError": "connection", "APIResponseValidationError": "corrupt_data"}
 _KNOWN: dict[str, dict[str, str]] = {
@@ -48,6 +49,7 @@ _KNOWN: dict[str, dict[str, str]] = {
         "ChunkedEncodingError": "connection",
         "ContentDecodingError": "corrupt_data",
         "JSONDecodeError": "corrupt_data",
+        "InvalidHeader": "configuration",
     },
     "aiohttp": {
         "ServerTimeoutError": "timeout",
@@ -109,6 +111,9 @@ def by_network(error: BaseException, *, sure: bool = False, whom: str | None = N
     whom = addressed(error) if whom is None else whom
     causes = list(chain(error))
     about_network = sure or kind in TRANSIENT_TYPES or isinstance(error, OSError)
+    if kind == "configuration" or (about_network and any(_named_type(one) == "configuration" for one in causes)):
+        way_out = "check that no header or key has a line end or another control character"
+        return permanent("configuration", f"the request is no HTTP{whom}; {way_out}")
     if about_network and any(isinstance(one, ssl.SSLCertVerificationError) for one in causes):
         return permanent("certificate", f"the other side's certificate does not hold{whom}")
     if about_network and any(isinstance(one, socket.gaierror) for one in causes):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from annotated_types import Gt, Le
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from refold.core.commands import EffectPolicy
 from refold.core.errors import DefinitionError
@@ -36,6 +36,9 @@ LIST = "tools/list"
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[\t -~]*")
+
 
 class McpServer(BaseModel):
     """An MCP server: a program that speaks MCP on its stdin and stdout, or the URL of one that speaks it over HTTP.
@@ -47,7 +50,8 @@ class McpServer(BaseModel):
         env: Environment variables added to the few that the program inherits (`PATH`, `HOME` and the like).
         cwd: The program's working folder.
         url: The server's URL, for example `https://example.com/mcp`.
-        headers: Headers of each request, for example `{"Authorization": "Bearer …"}`.
+        headers: Headers of each request, for example `{"Authorization": "Bearer …"}`. Whitespace around a value, as the
+            line end of a file that holds a secret, is left out; a value of other than printable ASCII is refused.
         trusted: Accept the server's hints about which tools are read-only and which are idempotent.
         timeout_s: The time limit of one request, in seconds; at most `LONGEST_CALL_S`.
     """
@@ -63,6 +67,21 @@ class McpServer(BaseModel):
     headers: Mapping[str, str] = Field(default_factory=dict, repr=False)
     trusted: bool = False
     timeout_s: Annotated[float, Gt(0), Le(LONGEST_CALL_S)] = 60.0
+
+    @field_validator("headers")
+    @classmethod
+    def _as_sent(cls, headers: Mapping[str, str]) -> Mapping[str, str]:
+        # The HTTP client would refuse them only in a call, and quote the value.
+        given = {name: value.strip() for name, value in headers.items()}
+        for name, value in given.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of a header: letters, digits and hyphens are expected")
+            if not _HEADER_VALUE.fullmatch(value):
+                raise ValueError(
+                    f"the value of {name!r} has a line end, another control character or one that is not ASCII within "
+                    "it, which no header can carry; give it in one line of printable ASCII"
+                )
+        return given
 
     @model_validator(mode="after")
     def _one_way_to_reach_it(self) -> Self:

@@ -306,6 +306,8 @@ class Session:
         said = (first_line(error) if isinstance(error, Exception) else "") or type(error).__name__
         if self.server.command is not None and isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
             said = f"its program {self.server.command!r} ended; what it wrote on stderr is on the worker's"
+        if isinstance(error, httpx2.LocalProtocolError):  # it quotes the header, which may be a key
+            said = "a request to it is no HTTP, as with a line end in a header"
         return TryLater(f"MCP server {self.server.name!r} cannot be reached: {said}", type="mcp_server", unsent=True)
 
     def _broken_off(self, error: httpx2.RequestError, what: str) -> TryLater:

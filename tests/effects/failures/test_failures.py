@@ -91,6 +91,7 @@ def test_a_status_has_one_verdict(code: int, kind: FailureKind, library: Any) ->
                     (caused(library.ConnectError("x"), socket.gaierror(-2, "x")), TRANSIENT, "dns"),
                     (caused(library.ConnectError("x"), ssl.SSLCertVerificationError("x")), PERMANENT, "certificate"),
                     (library.DecodingError("x"), PERMANENT, "corrupt_data"),
+                    (library.LocalProtocolError(f"Illegal header value b'{SECRET}\\n'"), PERMANENT, "configuration"),
                     (library.UnsupportedProtocol("x"), PERMANENT, "UnsupportedProtocol"),
                     (library.TooManyRedirects("x"), PERMANENT, "TooManyRedirects"),
                 ]
@@ -102,6 +103,7 @@ def test_a_status_has_one_verdict(code: int, kind: FailureKind, library: Any) ->
         (ai.ModelRequestTimeout("m", 3), TRANSIENT, "timeout"),
         (ai.ModelConnectionError("m", "x"), TRANSIENT, "connection"),
         (caused(ai.ModelConnectionError("m", "x"), socket.gaierror(-2, "x")), TRANSIENT, "dns"),
+        (caused(ai.ModelConnectionError("m", "x"), httpx2.LocalProtocolError(SECRET)), PERMANENT, "configuration"),
         (ai.ModelAPIError("m", SECRET, in_stream=True), TRANSIENT, "stream_broken"),
         (ai.ModelAPIError("m", SECRET), PERMANENT, "corrupt_data"),
         (ai.UnexpectedModelBehavior(SECRET), PERMANENT, "corrupt_data"),

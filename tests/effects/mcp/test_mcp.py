@@ -122,6 +122,45 @@ def test_no_secret_is_in_an_error() -> None:
     assert "s3cret" not in str(refused.value)
 
 
+def test_the_line_end_of_a_secret_is_not_sent() -> None:
+    """
+    A file that is mounted as a secret often ends with one.
+    """
+    shop = McpServer(name="shop", url="http://x", headers={"Authorization": "Bearer s3cret\r\n", "X-Key": " a b\t"})
+
+    assert shop.headers == {"Authorization": "Bearer s3cret", "X-Key": "a b"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        pytest.param({"X-Key": "s3cret\ns3cret"}, "headers: .*the value of 'X-Key' has a line end", id="line end"),
+        pytest.param({"X-Key": "s3cret\0s3cret"}, "another control character", id="control character"),
+        pytest.param({"X-Key": "s3cret\u2019"}, "not ASCII", id="quotation mark"),
+        pytest.param({"X Key": "s3cret"}, "'X Key' is no name of a header", id="name"),
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_refused(headers: dict[str, str], problem: str, tmp_path: Path) -> None:
+    """
+    Before anything is called, and without the value.
+    """
+    with pytest.raises(DefinitionError, match=problem) as refused:
+        servers_in(written(tmp_path, {"mcpServers": {"shop": {"url": "http://x", "headers": headers}}}))
+    assert "s3cret" not in str(refused.value)
+
+
+async def test_no_header_is_in_a_failure(shop: Shop) -> None:
+    """
+    Settings that nothing has checked fail in the HTTP client, which quotes what it cannot send.
+    """
+    with listing() as serving:
+        unchecked = McpServer(name="shop", url=serving.address).model_copy(update={"headers": {"X-Key": "s3cret\n"}})
+        shop.tools = McpTools([unchecked])
+        with pytest.raises(TryLater, match="cannot be reached: a request to it is no HTTP") as refused:
+            await shop("shop.search")
+    assert "s3cret" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("trusted", "read_only", "idempotent", "effect"),
     [
