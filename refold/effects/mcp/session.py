@@ -52,6 +52,10 @@ KEY = "refold/idempotency-key"
 PING_S = 5.0
 """How long a program that has not answered a call in time may take to answer anything at all, in seconds."""
 
+PROBE_S = 10.0
+"""How long MCP's SDK waits for an answer to its first question, which servers of older versions do not know, in
+seconds."""
+
 _FINAL = (401, 403, 404, 405)
 """Statuses that a retry cannot change: no such address, or no access with these headers."""
 
@@ -95,13 +99,16 @@ class _Kept:
 
 
 class Session:
-    """The session with one server. An asyncio task owns the client, since the SDK must exit it where it was entered."""
+    """The session with one server. An asyncio task owns the client, since the SDK must exit it where it was entered.
+
+    Calls that find no session wait for the same opening: if it fails, it fails for all of them.
+    """
 
     def __init__(self, server: McpServer) -> None:
         self.server = server
         self._kept: _Kept | None = None
-        self._opening = asyncio.Lock()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._opening: asyncio.Future[_Kept] | None = None
+        self._keepers: set[asyncio.Task[None]] = set()
 
     async def tools(self, *, again: bool = False) -> dict[str, McpTool]:
         """The server's tools, by their names at the server.
@@ -188,30 +195,30 @@ class Session:
         return _value(result)
 
     async def close(self) -> None:
-        """End the session, and the server's program if it has one."""
+        """End the session, and the server's program if it has one. Calls that wait for a session fail."""
         if self._kept is not None:
             self._forget(self._kept)
-        await asyncio.gather(*self._leaving)
+        await asyncio.gather(*self._keepers)
 
     # --- the client
 
     async def _open(self) -> _Kept:
-        async with self._opening:
-            if self._kept is not None and self._kept.ended.is_set():
-                self._forget(self._kept)
-            if self._kept is None:
-                opened: asyncio.Future[_Kept] = asyncio.get_running_loop().create_future()
-                keeper = asyncio.create_task(self._keep(opened))
-                self._leaving.add(keeper)
-                keeper.add_done_callback(self._leaving.discard)
-                self._kept = await opened
-                log.info("mcp_session_opened", server=self.server.name)
+        if self._kept is not None and self._kept.ended.is_set():
+            self._forget(self._kept)
+        if self._kept is not None:
             return self._kept
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_future()
+            keeper = asyncio.create_task(self._keep(self._opening))
+            self._keepers.add(keeper)
+            keeper.add_done_callback(self._keepers.discard)
+        return await asyncio.shield(self._opening)  # a call that is given up ends it for no other one
 
     async def _keep(self, opened: asyncio.Future[_Kept]) -> None:
         listen()
         unfit: dict[str, str] = {}
         leave, ended = asyncio.Event(), asyncio.Event()
+        limit = asyncio.timeout(self.server.timeout_s + PROBE_S)
 
         def note_end() -> None:
             ended.set()
@@ -220,13 +227,17 @@ class Session:
 
         try:
             async with contextlib.AsyncExitStack() as stack:
-                client = await stack.enter_async_context(await self._connected(stack, unfit, note_end))
-                kept = _Kept(client, leave, ended, unfit)
-                opened.set_result(kept)
-                await kept.leave.wait()
+                async with limit:
+                    client = await stack.enter_async_context(await self._connected(stack, unfit, note_end))
+                self._kept, self._opening = _Kept(client, leave, ended, unfit), None
+                opened.set_result(self._kept)
+                log.info("mcp_session_opened", server=self.server.name)
+                await leave.wait()
         except Exception as error:  # noqa: BLE001 - an unavailable program or address may raise anything
             if not opened.done():
-                opened.set_exception(self._not_opened(error))
+                self._opening = None
+                opened.set_exception(self._too_late() if limit.expired() else self._not_opened(error))
+                opened.exception()  # the calls that waited may all have been given up
             else:
                 log.info("mcp_session_lost", server=self.server.name, error=type(error).__name__)
 
@@ -259,6 +270,11 @@ class Session:
         kept.leave.set()
         if self._kept is kept:
             self._kept = None
+
+    def _too_late(self) -> TryLater:
+        limit_s = self.server.timeout_s + PROBE_S
+        said = f"MCP server {self.server.name!r} cannot be reached: it has opened no session within {limit_s:g} s"
+        return TryLater(said, type="mcp_server", unsent=True)
 
     def _not_opened(self, error: BaseException) -> Verdict:
         status = _status()

@@ -573,6 +573,38 @@ async def test_a_server_that_is_not_there_is_asked_later(gone: McpServer, shop: 
     assert later.value.unsent
 
 
+async def test_calls_that_find_no_session_wait_for_one_opening(shop: Shop) -> None:
+    """
+    A server that hangs is asked once, and its failure is that of all of them.
+    """
+    asked: list[str] = []
+
+    async def answer(request: Request) -> Response:
+        asked.append((await request.json())["method"])
+        return Silent()
+
+    with Serving(Starlette(routes=[Route("/", answer, methods=["POST"])])) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address, timeout_s=1)])
+        tried = await asyncio.gather(*(shop("shop.search") for _ in range(3)), return_exceptions=True)
+        await shop.tools.close()
+
+    assert [type(one) for one in tried] == [TryLater] * 3
+    assert asked.count("server/discover") == 1
+
+
+async def test_a_program_that_opens_no_session_is_given_up(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    However many questions MCP's SDK has for it, and however long it waits for each answer.
+    """
+    monkeypatch.setattr("refold.effects.mcp.session.PROBE_S", 0.5)
+    program = ("-c", "import time; time.sleep(600)")
+    shop.tools = McpTools([McpServer(name="shop", command=sys.executable, args=program, timeout_s=0.5)])
+
+    with pytest.raises(TryLater, match="'shop' cannot be reached: it has opened no session within 1 s") as later:
+        await shop("shop.search")
+    assert later.value.unsent
+
+
 @pytest.mark.parametrize(
     ("status", "verdict"),
     [
