@@ -108,7 +108,7 @@ class Session:
         self.server = server
         self._kept: _Kept | None = None
         self._opening: asyncio.Future[_Kept] | None = None
-        self._keepers: set[asyncio.Task[None]] = set()
+        self._keepers: dict[asyncio.Task[None], asyncio.Future[_Kept]] = {}
 
     async def tools(self, *, again: bool = False) -> dict[str, McpTool]:
         """The server's tools, by their names at the server.
@@ -198,7 +198,10 @@ class Session:
         """End the session, and the server's program if it has one. Calls that wait for a session fail."""
         if self._kept is not None:
             self._forget(self._kept)
-        await asyncio.gather(*self._keepers)
+        for keeper, opened in self._keepers.items():
+            if not opened.done():  # it may take as long as the server may be silent
+                keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
 
     # --- the client
 
@@ -210,8 +213,8 @@ class Session:
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_future()
             keeper = asyncio.create_task(self._keep(self._opening))
-            self._keepers.add(keeper)
-            keeper.add_done_callback(self._keepers.discard)
+            self._keepers[keeper] = self._opening
+            keeper.add_done_callback(self._ended)
         return await asyncio.shield(self._opening)  # a call that is given up ends it for no other one
 
     async def _keep(self, opened: asyncio.Future[_Kept]) -> None:
@@ -235,11 +238,19 @@ class Session:
                 await leave.wait()
         except Exception as error:  # noqa: BLE001 - an unavailable program or address may raise anything
             if not opened.done():
-                self._opening = None
-                opened.set_exception(self._too_late() if limit.expired() else self._not_opened(error))
-                opened.exception()  # the calls that waited may all have been given up
+                self._fail(opened, self._too_late() if limit.expired() else self._not_opened(error))
             else:
                 log.info("mcp_session_lost", server=self.server.name, error=type(error).__name__)
+
+    def _ended(self, keeper: asyncio.Task[None]) -> None:
+        if not (opened := self._keepers.pop(keeper)).done():
+            said = f"MCP server {self.server.name!r} is not called: this worker has ended its sessions"
+            self._fail(opened, TryLater(said, type="mcp_server", unsent=True))
+
+    def _fail(self, opened: asyncio.Future[_Kept], why: Verdict) -> None:
+        self._opening = None
+        opened.set_exception(why)
+        opened.exception()  # the calls that waited may all have been given up
 
     async def _connected(
         self, stack: contextlib.AsyncExitStack, unfit: dict[str, str], ended: Callable[[], None]

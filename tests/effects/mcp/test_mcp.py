@@ -605,6 +605,33 @@ async def test_a_program_that_opens_no_session_is_given_up(shop: Shop, monkeypat
     assert later.value.unsent
 
 
+async def test_a_session_that_opens_is_not_waited_for_at_the_end(shop: Shop) -> None:
+    """
+    Its program does not outlive the worker, and a call that waits for it can be made later.
+    """
+    programs: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    listening = await asyncio.start_server(lambda *streams: programs.put_nowait(streams), "127.0.0.1", 0)
+    address = listening.sockets[0].getsockname()
+    program = ("-c", f"import socket, time; kept = socket.create_connection({address}); time.sleep(600)")
+    shop.tools = McpTools([McpServer(name="shop", command=sys.executable, args=program)])
+    given_up, waiting = (asyncio.create_task(shop("shop.search")) for _ in range(2))
+    received, sent = await programs.get()
+    try:
+        given_up.cancel()
+        async with asyncio.timeout(PATIENCE_S):  # less than the server's limit
+            await shop.tools.close()
+        with pytest.raises(TryLater, match="'shop' is not called: this worker has ended its sessions") as later:
+            await waiting
+        async with asyncio.timeout(PATIENCE_S):
+            assert await received.read() == b""
+    finally:
+        sent.close()
+        listening.close()
+
+    assert later.value.unsent
+    assert given_up.cancelled()
+
+
 @pytest.mark.parametrize(
     ("status", "verdict"),
     [
