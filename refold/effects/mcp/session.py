@@ -68,8 +68,8 @@ _CLOSED, _CUT_OFF = "Connection closed", "SSE stream"
 """How the SDK's own messages begin that a session, or the answer to one call, has ended: servers use the same code,
 -32000, for any failure."""
 
-_UNREAD = "Failed to parse"
-"""How the SDK's own message begins about an answer that it cannot read, of which that message quotes a part."""
+_UNREAD = {PARSE_ERROR: "Failed to parse", CONNECTION_CLOSED: "SSE stream failed"}
+"""How the SDK's own messages begin about an answer that it cannot read, of which they quote a part, by their codes."""
 
 _UNSAID = "Server returned an error response"
 """The SDK's own message for an answer by status alone."""
@@ -260,7 +260,8 @@ class Session:
             http = await stack.enter_async_context(
                 McpHttp(verify=trusted(), headers=dict(server.headers), timeout=server.timeout_s)
             )
-            reached: Transport = streamable_http_client(server.url, http_client=http)
+            # An answer may be as long as one in plain JSON, for which the SDK has no limit either.
+            reached: Transport = streamable_http_client(server.url, http_client=http, max_sse_event_size=None)
         else:
             assert server.command is not None
             program = StdioServerParameters(
@@ -342,10 +343,14 @@ class Session:
             return self._unreachable(error)
         if isinstance(error, httpx2.TimeoutException):
             return self._late(what)
-        return self._went_away(what)
+        return self._unreadable(what) if isinstance(error, httpx2.DecodingError) else self._went_away(what)
 
     def _went_away(self, what: str) -> TryLater:
         return TryLater(f"MCP server {self.server.name!r} went away while {what} was under way", type="mcp_server")
+
+    def _unreadable(self, what: str) -> TryLater:
+        said = f"MCP server {self.server.name!r} answered {what} with what is no message of MCP"
+        return TryLater(said, type="mcp_error")
 
     def _late(self, what: str) -> TryLater:
         message = f"{self.server.name}.{what} did not answer within {self.server.timeout_s:g} s"
@@ -396,13 +401,12 @@ class Session:
                     raise self._barred(_status()) from None
                 case _ if _status() >= 400:
                     raise self._refused(error.message) from None
+                case code if code in _UNREAD and error.message.startswith(_UNREAD[code]):
+                    raise self._unreadable(what) from None
                 case code if code == CONNECTION_CLOSED and error.message.startswith((_CLOSED, _CUT_OFF)):
                     if error.message.startswith(_CLOSED):
                         self._forget(kept)
                     raise self._went_away(what) from None
-                case code if code == PARSE_ERROR and error.message.startswith(_UNREAD):
-                    said = f"MCP server {self.server.name!r} answered {what} with what is no message of MCP"
-                    raise TryLater(said, type="mcp_error") from None
                 case _:
                     said = f"{self.server.name}.{what} failed: {error.message}"
                     raise TryLater(said, type="mcp_error") from None

@@ -827,6 +827,18 @@ async def test_a_trusted_server_that_is_away_is_asked_later(shop: Shop) -> None:
             id="other words",
         ),
         pytest.param(
+            Response("{}", media_type="application/json", headers={"content-encoding": "gzip"}),
+            "outcome_unknown",
+            "answered search with what is no message of MCP; the tool has no probe",
+            id="not compressed",
+        ),
+        pytest.param(
+            Response(": thinking\n\n", media_type="text/event-streams"),
+            "outcome_unknown",
+            "answered search with what is no message of MCP; the tool has no probe",
+            id="no events",
+        ),
+        pytest.param(
             Response(": thinking\n\n", media_type="text/event-stream"),
             "outcome_unknown",
             "went away while search was under way",
@@ -856,6 +868,21 @@ async def test_an_answer_by_status_is_about_its_call_alone(answer: Response, kin
     assert refused.value.failure.retry_after == (7.0 if kind == "http_429" else None)
     assert getattr(refused.value, "unsent", False) is (kind == "http_429")
     assert sessions.known == 1
+
+
+async def test_a_long_answer_is_read_as_an_event_too(shop: Shop) -> None:
+    """
+    As in plain JSON: the effect is done, so its result must not be lost.
+    """
+    long = "x" * 1_100_000
+    said = {"jsonrpc": "2.0", "id": 0, "result": {"content": [{"type": "text", "text": long}]}}
+    answer = Response(f"data: {json.dumps(said)}\n\n", media_type="text/event-stream")
+    with Sessions(Response(status_code=404), answer).serving as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
+        try:
+            assert await shop("shop.search", words="tea") == long
+        finally:
+            await shop.tools.close()
 
 
 class Asking:
