@@ -1,8 +1,9 @@
 """Leaves out of a server's listing the tools whose definitions MCP does not allow, so that the others can be called.
 
 MCP's SDK refuses a listing as a whole if one tool in it is wrong, for example one whose `inputSchema` has no `type`. So
-the tools are taken out of what the server sent, between the transport and the SDK's client. A line of a program that
-the SDK cannot read for half of a surrogate pair is read here.
+the tools are taken out of what the server sent, between the transport and the SDK's client. So is each tool's
+`outputSchema`: the SDK would refuse a result that does not fit it, although the tool has had its effect. A line of a
+program that the SDK cannot read for half of a surrogate pair is read here.
 """
 
 from __future__ import annotations
@@ -87,7 +88,10 @@ class _Readable(Wrapped):
         if isinstance(message, JSONRPCResponse) and isinstance(tools := message.result.get("tools"), list):
             wrong = _wrong(message.result, self._version())
             self._unfit |= {_name(tools[place]): why for place, why in wrong.items()}
-            message.result["tools"] = [tool for place, tool in enumerate(tools) if place not in wrong]
+            message.result["tools"] = fit = [tool for place, tool in enumerate(tools) if place not in wrong]
+            for tool in fit:
+                if isinstance(tool, dict):
+                    tool.pop("outputSchema", None)
         return item
 
 

@@ -1375,6 +1375,30 @@ async def test_only_what_the_server_has_wrapped_is_unwrapped(text: str, value: J
             await shop.tools.close()
 
 
+@pytest.mark.parametrize(
+    ("a", "result", "value"),
+    [
+        pytest.param({"type": "integer"}, {}, "found", id="no structure"),
+        pytest.param({"type": "integer"}, {"structuredContent": {"a": "no"}}, {"a": "no"}, id="another type"),
+        pytest.param({"$ref": "#/gone"}, {"structuredContent": {"a": 1}}, {"a": 1}, id="no schema"),
+    ],
+)
+async def test_a_result_that_does_not_fit_the_tools_own_schema_counts(
+    a: JsonValue, result: dict[str, JsonValue], value: JsonValue, shop: Shop
+) -> None:
+    """
+    The tool has succeeded: that its server promised another result leaves no doubt about its effect.
+    """
+    schema: JsonValue = {"type": "object", "properties": {"a": a}, "required": ["a"]}
+    found: JsonValue = [{"type": "text", "text": "found"}]
+    with listing({**SEARCH, "outputSchema": schema}, **{"content": found, **result}) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
+        try:
+            assert await shop("shop.search") == value
+        finally:
+            await shop.tools.close()
+
+
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_session_that_is_let_in_no_more_fails_at_once(status: int, shop: Shop) -> None:
     """
