@@ -52,6 +52,9 @@ KEY = "refold/idempotency-key"
 PING_S = 5.0
 """How long a program that has not answered a call in time may take to answer anything at all, in seconds."""
 
+MOST_PAGES = 1_000
+"""How many pages of a listing are read: a server whose cursors never repeat would be asked for ever."""
+
 PROBE_S = 10.0
 """How long MCP's SDK waits for an answer to its first question, which servers of older versions do not know, in
 seconds."""
@@ -117,7 +120,7 @@ class Session:
             again: Ask the server even if its tools were listed before.
 
         Raises:
-            TryLater: The server is unavailable.
+            TryLater: The server is unavailable, or the whole list took longer than `timeout_s`.
             Never: The server refuses these headers, the address does not exist, or the list has no end.
         """
         for last in (False, True):
@@ -147,20 +150,21 @@ class Session:
         found: dict[str, McpTool] = {}
         cursor: str | None = None
         seen: set[str] = set()
-        while True:
-            async with asyncio.timeout(self.server.timeout_s):
+        async with asyncio.timeout(self.server.timeout_s):
+            while len(seen) < MOST_PAGES:
                 page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-            found |= {tool.name: self._as_ours(tool) for tool in page.tools}
-            cursor = page.next_cursor
-            if not cursor:  # some servers end with an empty one
-                return found
-            if cursor in seen:
-                raise Never(
-                    f"MCP server {self.server.name!r} lists its tools without end: its page {cursor[:40]!r} leads back "
-                    "to itself; a last page has no nextCursor",
-                    type="mcp_server",
-                )
-            seen.add(cursor)
+                found |= {tool.name: self._as_ours(tool) for tool in page.tools}
+                cursor = page.next_cursor
+                if not cursor:  # some servers end with an empty one
+                    return found
+                if cursor in seen:
+                    raise self._endless(f"its page {cursor[:40]!r} leads back to itself")
+                seen.add(cursor)
+        raise self._endless(f"{MOST_PAGES:,} pages do not hold them")
+
+    def _endless(self, why: str) -> Never:
+        said = f"MCP server {self.server.name!r} lists its tools without end: {why}; a last page has no nextCursor"
+        return Never(said, type="mcp_server")
 
     async def call(
         self, tool: str, args: dict[str, JsonValue], key: str, report: Callable[[JsonValue], None]

@@ -1462,6 +1462,51 @@ async def test_a_list_of_several_pages_ends(next: dict[str | None, str | None], 
             await shop.tools.close()
 
 
+ENDLESS = """
+import json, sys
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    match asked["method"]:
+        case "initialize":
+            about = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {"tools": {}}}
+            answer = {"result": {"protocolVersion": "2025-06-18", **about}}
+        case "tools/list":
+            page = int(asked.get("params", {}).get("cursor", 0))
+            answer = {"result": {"tools": [], "nextCursor": str(page + 1)}}
+        case "ping":
+            answer = {"result": {}}
+        case _:
+            answer = {"error": {"code": -32601, "message": "no such method"}}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "limit_s", "verdict", "said"),
+    [
+        pytest.param(10, 60, Never, "'shop' lists its tools without end: 10 pages do not hold them; ", id="pages"),
+        pytest.param(sys.maxsize, 1, TryLater, "shop.tools/list did not answer within 1 s", id="time"),
+    ],
+)
+async def test_a_list_whose_pages_never_repeat_ends(
+    most: int, limit_s: float, verdict: type[Verdict], said: str, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    After so many pages, or once the whole list has taken as long as a request may.
+    """
+    monkeypatch.setattr("refold.effects.mcp.session.MOST_PAGES", most)
+    endless = McpServer(name="shop", command=sys.executable, args=("-c", ENDLESS), timeout_s=limit_s)
+    shop.tools = McpTools([endless])
+    try:
+        with pytest.raises(verdict, match=said):
+            async with asyncio.timeout(PATIENCE_S):
+                await shop(f"shop.{LIST}")
+    finally:
+        await shop.tools.close()
+
+
 @pytest.fixture
 def mcp_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("MCP_LEDGER", str(tmp_path / "notes"))
