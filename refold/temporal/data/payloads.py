@@ -98,6 +98,8 @@ _PART = "refold-part-"  # metadata key of a part separated from the JSON, by its
 _LEFT_OUT = "refold-left-out"  # metadata key of a payload without its parts, which nobody has kept
 _REFERENCE = re.compile(rb'\{"sha256":"[0-9a-f]{64}","size":\d+\}')  # `_reference`, as JSON
 _ANSWER = "refold-answer"  # metadata key of a query's answer, which no history records
+_NOT_OURS = b"a reference that refold did not write"  # encoding of a payload that refold makes unreadable
+_MISNAMED = b"another value than its metadata name"  # as well
 
 
 class Stored(Deferred, Generic[T]):
@@ -230,7 +232,7 @@ class RefoldConverter(DataConverter):
         unread = Payload()
         unread.CopyFrom(payload)
         unread.metadata.pop("__temporal_external_storage_reference", None)
-        unread.metadata["encoding"] = b"a reference that refold did not write"
+        unread.metadata["encoding"] = _NOT_OURS
         return unread
 
 
@@ -335,7 +337,7 @@ class PartsCodec(PayloadCodec):
         if await self._is_stored(named, payload):
             raise ValueCorrupt(named, self.storage.place, found, unlike(decoded))
         # Anybody can send bytes that say so of themselves. An error would fail the workflow task, again and again.
-        return Payload(metadata={"encoding": b"another value than its metadata name"}, data=payload.data)
+        return Payload(metadata={"encoding": _MISNAMED}, data=payload.data)
 
     async def _is_stored(self, key: str, payload: Payload) -> bool:
         if not is_key(key):
@@ -492,6 +494,17 @@ _OTHERS = {
     encoding: converter for encoding, converter in PydanticPayloadConverter().converters.items() if encoding != _JSON
 }
 _CONVERTERS: Mapping[bytes, EncodingPayloadConverter] = {**_OTHERS, _JSON: _JsonConverter()}
+
+
+def still_encoded(payload: Payload) -> str:
+    """Why a decoded payload is still encoded, by a codec or a key that this process lacks; empty if it is not."""
+    if said := unlike(payload):
+        return str(unlike_keys(said))
+    encoding = payload.metadata.get("encoding")
+    if encoding is None or encoding in _CONVERTERS or encoding in (_NOT_OURS, _MISNAMED):
+        return ""
+    named = encoding.decode(errors="replace")
+    return f"a value has the encoding {named!r}, which refold does not write; set {CODEC_ENV} as it is for the workers"
 
 
 def reference_in(payload: Payload) -> StorageDriverClaim | None:

@@ -22,7 +22,7 @@ from temporalio.service import RPCError
 
 from refold.engine import CodecError, StorageError
 from refold.temporal.client.errors import server_refused
-from refold.temporal.data.payloads import PartsCodec, lacks_storage, parts_of, reference_in
+from refold.temporal.data.payloads import PartsCodec, lacks_storage, parts_of, reference_in, still_encoded
 from refold.temporal.data.storage import StorageUnusable, ValueMissing
 from refold.temporal.data.wire import RESULT_MEMO
 from refold.temporal.keeping.runs import history_of, payloads_in, plain
@@ -95,6 +95,9 @@ async def _parts_in(client: Client, payload: Payload, found: References) -> tupl
     except StorageError as error:
         claim = reference_in(payload)
         found.unread["a payload" if claim is None else claim.claim_data["sha256"]] = str(error)
+        return set(), False
+    if why := still_encoded(sent):
+        found.locked = why
         return set(), False
     named = {key.decode() for key in _PART.findall(sent.data)} - parts_of(sent).keys()  # these travel in the payload
     return named, not lacks_storage(sent)

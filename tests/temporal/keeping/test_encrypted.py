@@ -41,7 +41,7 @@ async def engine(server: DevServer, folder: Folder) -> AsyncIterator[TemporalEng
 async def test_an_export_is_plain_and_a_purge_leaves_no_file(engine: TemporalEngine, folder: Folder) -> None:
     """
     The export can be read and replayed without the key; nothing of the task stays in the folder after the purge, which
-    who has no key cannot begin: he could not tell what belongs to the task.
+    who has no key, or another one, cannot begin: he could not tell what belongs to the task.
     """
     task_id = f"counts-{uuid4().hex[:6]}"
     await engine.start("counts", text(LONG), task_id=task_id)
@@ -67,14 +67,16 @@ async def test_an_export_is_plain_and_a_purge_leaves_no_file(engine: TemporalEng
 
     for file in files:
         os.utime(file, (0, 0))
-    keyless = await Client.connect(
-        engine.client.service_client.config.target_host,
-        namespace=engine.client.namespace,
-        data_converter=data_converter(folder),
-    )
-    [stays] = [one async for one in TemporalEngine(keyless, QUEUE).purge().run([task_id], dry=False)]
-    assert (stays.gone, stays.deleted) == (False, {})
-    assert "set REFOLD_CODEC" in stays.left[0].why
+    lacking = {"set REFOLD_CODEC": None, "this id stands for different keys": Encryption({"k": bytes(32)})}
+    for said, codec in lacking.items():
+        keyless = await Client.connect(
+            engine.client.service_client.config.target_host,
+            namespace=engine.client.namespace,
+            data_converter=data_converter(folder, codec),
+        )
+        [stays] = [one async for one in TemporalEngine(keyless, QUEUE).purge().run([task_id], dry=False)]
+        assert (stays.gone, stays.deleted) == (False, {})
+        assert said in stays.left[0].why
     [done] = [one async for one in engine.purge().run([task_id], dry=False)]
     assert (done.gone, done.left, done.deleted["runs"]) == (True, (), len(task.bases))
     assert [file for file in folder.path.rglob("*") if file.is_file()] == []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 from pydantic import JsonValue
-from temporalio.api.common.v1 import Memo, Payloads
+from temporalio.api.common.v1 import Memo, Payload, Payloads
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import (
     HistoryEvent,
@@ -20,12 +21,12 @@ from temporalio.api.history.v1 import (
     WorkflowPropertiesModifiedEventAttributes,
 )
 from temporalio.client import Client
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, PayloadCodec
 
 from refold.core.authoring.define import skill_of
 from refold.core.fold.apply import planned
-from refold.temporal.data.payloads import LIMIT_BYTES, Stored, data_converter
-from refold.temporal.data.storage import Folder, Off
+from refold.temporal.data.payloads import LIMIT_BYTES, REFERENCE_TYPE, Stored, data_converter
+from refold.temporal.data.storage import VALUE_KEY, Folder, Off
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Segment
 from refold.temporal.encryption import Encryption
 from refold.temporal.keeping.references import References, references_of
@@ -97,8 +98,12 @@ async def runs_of(
     }
 
 
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
 def only_file(folder: Path) -> Path:
-    [found] = [path for path in folder.rglob("*") if path.is_file()]
+    [found] = files(folder)
     return found
 
 
@@ -130,6 +135,69 @@ async def test_a_journal_by_a_key_that_is_not_here_keeps_its_task(tmp_path: Path
 
     assert len(found.own) == 1
     assert "encrypted by the key 'old'" in found.locked
+
+
+class Nameless(PayloadCodec):
+    """A codec of a program's own, whose payloads name no key."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [Payload(metadata={"encoding": b"own"}, data=one.SerializeToString()[::-1]) for one in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [one if _bare(one) else Payload.FromString(one.data[::-1]) for one in payloads]
+
+
+def _bare(payload: Payload) -> bool:
+    return payload.metadata.get("encoding") != b"own"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "said"),
+    [
+        pytest.param(Encryption({"k": b"o" * 32}), Encryption({"k": b"n" * 32}), "different keys", id="key"),
+        pytest.param(Nameless(), Encryption({"k": b"n" * 32}), "the encoding 'own'", id="codec"),
+        pytest.param(Nameless(), None, "the encoding 'own'.* set REFOLD_CODEC", id="no codec"),
+    ],
+)
+async def test_values_that_are_not_decrypted_keep_their_task(
+    tmp_path: Path, theirs: PayloadCodec, ours: PayloadCodec | None, said: str
+) -> None:
+    """
+    Also where no error says so: a purge that took them for plain text would delete the histories and leave the
+    journals.
+    """
+    storage = Folder(tmp_path)
+    runs = await runs_of(data_converter(storage, theirs), 2)
+
+    found = await references_of(cast("Client", Kept(data_converter(storage, ours), runs)), "t1", runs)
+    with_theirs = await references_of(cast("Client", Kept(data_converter(storage, theirs), runs)), "t1", runs)
+
+    assert re.search(said, found.locked)
+    assert not with_theirs.locked
+    assert with_theirs.own == {path.name for path in files(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(Payload(metadata={"messageType": REFERENCE_TYPE}, data=b"{}"), id="reference"),
+        pytest.param(Payload(metadata={"encoding": b"x", VALUE_KEY: b"../x"}, data=b"{}"), id="stored value"),
+        pytest.param(Payload(metadata={"encoding": b"binary/null"}), id="nothing"),
+        pytest.param(Payload(data=b"a header of the program's"), id="no encoding"),
+    ],
+)
+async def test_what_no_codec_has_encrypted_keeps_no_task(tmp_path: Path, payload: Payload) -> None:
+    """
+    Nor what anybody can send who makes up a reference or the name of a stored value.
+    """
+    converter = data_converter(Folder(tmp_path), Encryption({"k": b"n" * 32}))
+    runs = await runs_of(converter, 1)
+    runs["r0"][0].workflow_execution_started_event_attributes.input.payloads.append(payload)
+
+    found = await references_of(cast("Client", Kept(converter, runs)), "t1", runs)
+
+    assert not found.locked
+    assert len(found.own) == 1
 
 
 async def test_a_journal_in_a_storage_that_does_not_answer_keeps_its_task(tmp_path: Path) -> None:
