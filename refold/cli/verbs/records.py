@@ -220,7 +220,7 @@ def _receipts() -> Receipts:
     store = _store()
 
     async def receipts(task_id: str) -> list[dict[str, Any]]:
-        # In a thread without a loop, since the codec that opens a receipt runs one.
+        # In a thread, since reading waits for the database, and for the codec that opens a receipt.
         return [asdict(one) for one in await asyncio.to_thread(store.of_task, task_id)]
 
     return receipts

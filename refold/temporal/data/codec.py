@@ -10,7 +10,10 @@ import asyncio
 import base64
 import importlib
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Coroutine, Mapping
+from functools import cached_property, lru_cache
+from typing import Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import PydanticPayloadConverter
@@ -32,6 +35,9 @@ KEY_ID = "encryption-key-id"
 UNLIKE = "encrypted, but not by the key"
 """What the encoding begins with of a value that is not what the key of its name encrypted."""
 
+_FACTORY = "_refold_factory"
+"""The attribute of a codec that names the factory in `REFOLD_CODEC` that made it."""
+
 
 class KeyMissing(CodecError):
     """A value is encrypted by a key that this process does not have.
@@ -48,7 +54,7 @@ class KeyMissing(CodecError):
 def codec_from_env(environ: Mapping[str, str] = os.environ) -> PayloadCodec | None:
     """The codec that `REFOLD_CODEC` names, as `module:factory`; None if it is not set.
 
-    The factory is called without arguments, once for each client.
+    The factory is called without arguments, once for each client, and once more for the ledger's texts.
 
     Raises:
         CodecError: There is no such factory, it fails, or what it makes is refused.
@@ -60,12 +66,15 @@ def codec_from_env(environ: Mapping[str, str] = os.environ) -> PayloadCodec | No
     if not (module and colon and factory):
         raise CodecError(f"{ENV} is module:factory, such as refold.temporal.encryption:from_env, not {named!r}")
     try:
-        made = getattr(importlib.import_module(module), factory)()
+        make = getattr(importlib.import_module(module), factory)
+        made = make()
     except CodecError:
         raise
     except Exception as error:
         raise CodecError(f"{ENV}={named} makes no codec: {type(error).__name__}: {error}") from error
-    return fit(made)
+    codec = fit(made)
+    vars(codec)[_FACTORY] = make
+    return codec
 
 
 def fit(codec: PayloadCodec) -> PayloadCodec:
@@ -150,19 +159,61 @@ def unlike_keys(said: str) -> CodecError:
 
 
 class CodecSeal:
-    """Encrypts texts of the receipt ledger by a codec. The ledger works in threads without an event loop."""
+    """Encrypts texts of the receipt ledger by a codec. The ledger works in threads without an event loop.
+
+    A codec may keep a client or a lock, which belong to the loop that used them first. So all seals use one loop, in a
+    thread of its own, and there a codec that the factory in `REFOLD_CODEC` made is made anew.
+    """
 
     def __init__(self, codec: PayloadCodec) -> None:
-        self.codec = codec
+        self._given = codec
 
     def sealed(self, text: str) -> str:
         """See `refold.effects.ledger.store.Seal`."""
-        [payload] = asyncio.run(self.codec.encode([Payload(metadata={"encoding": b"json/plain"}, data=text.encode())]))
+        payload = _in_loop(self._encoded(Payload(metadata={"encoding": b"json/plain"}, data=text.encode())))
         return base64.b64encode(payload.SerializeToString(deterministic=True)).decode()
 
     def opened(self, sealed: str) -> str:
         """See `refold.effects.ledger.store.Seal`."""
-        [payload] = asyncio.run(self.codec.decode([Payload.FromString(base64.b64decode(sealed))]))
+        payload = _in_loop(self._decoded(Payload.FromString(base64.b64decode(sealed))))
         if said := unlike(payload):
             raise unlike_keys(said)
         return payload.data.decode()
+
+    async def _encoded(self, payload: Payload) -> Payload:
+        [encoded] = await self._codec.encode([payload])
+        return encoded
+
+    async def _decoded(self, payload: Payload) -> Payload:
+        [decoded] = await self._codec.decode([payload])
+        return decoded
+
+    @cached_property
+    def _codec(self) -> PayloadCodec:
+        """The codec for the loop of seals. Made within that loop: a client may bind itself to the loop that it sees."""
+        make = vars(self._given).get(_FACTORY)
+        return self._given if make is None else fit(make())
+
+
+_starting = threading.Lock()
+
+
+def _in_loop(coding: Coroutine[Any, Any, Payload]) -> Payload:
+    with _starting:
+        loop = _loop_of_seals()
+    return asyncio.run_coroutine_threadsafe(_contained(coding), loop).result()
+
+
+async def _contained(coding: Coroutine[Any, Any, Payload]) -> Payload:
+    try:
+        return await coding
+    except SystemExit as error:  # it would end the loop of all seals
+        raise CodecError(f"the codec raised SystemExit({error}); let it raise an Exception") from error
+
+
+@lru_cache(maxsize=1)
+def _loop_of_seals() -> asyncio.AbstractEventLoop:
+    """Runs as long as the process: several ledgers share it, and nobody ends a codec."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="refold-seal", daemon=True).start()
+    return loop

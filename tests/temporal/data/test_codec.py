@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import sqlite3
 import sys
@@ -58,6 +59,26 @@ class ForEachWorkflow(Plain, WithSerializationContext):
 
     def with_context(self, context: SerializationContext) -> ForEachWorkflow:
         return self
+
+
+class OfOneLoop(Plain):
+    """A codec that keeps what belongs to the loop of its first use, as the clients of key services do."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return await self.asked(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return await self.asked(payloads)
+
+    async def asked(self, payloads: Sequence[Payload]) -> list[Payload]:
+        await asyncio.sleep(0)
+        self.loop = self.loop or asyncio.get_running_loop()
+        if self.loop is not asyncio.get_running_loop():
+            raise RuntimeError("it is bound to a different event loop")
+        return list(payloads)
 
 
 class OwnConverter(PydanticPayloadConverter):
@@ -321,6 +342,42 @@ def test_the_ledger_is_encrypted(tmp_path: Path) -> None:
         other.begin(ask)
     with closing(sqlite3.connect(file)) as records:
         assert records.execute("select why from refold_receipts where key = 'before'").fetchone() == ("",)
+
+
+async def test_a_codec_with_a_client_encrypts_the_ledger(monkeypatch: pytest.MonkeyPatch, folder: Folder) -> None:
+    """
+    All the ledger's threads use it in one loop, and the factory makes it for that loop: the worker's own loop has
+    another one.
+    """
+    monkeypatch.setenv("REFOLD_CODEC", "tests.temporal.data.test_codec:OfOneLoop")
+    converter = data_converter(folder)
+    codec = codec_in(converter)
+    assert codec is not None
+    seal = CodecSeal(codec)
+
+    await converter.encode([SECRET])
+    sealed = [await asyncio.to_thread(seal.sealed, text) for text in ("one", "two")]
+    opened = await asyncio.gather(*(asyncio.to_thread(seal.opened, text) for text in sealed))
+    await converter.encode([SECRET])
+
+    assert opened == ["one", "two"]
+
+
+class Exiting(Plain):
+    """A codec that ends the process, as the `main()` of a program does."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        raise SystemExit(1)
+
+
+def test_a_codec_that_exits_stops_no_other_seal() -> None:
+    """
+    They share a loop, which `SystemExit` would end; the ledger would then wait for ever.
+    """
+    with pytest.raises(CodecError, match="SystemExit"):
+        CodecSeal(Exiting()).sealed("one")
+
+    assert CodecSeal(Plain()).opened(CodecSeal(Plain()).sealed("two")) == "two"
 
 
 def _value(answer: LedgerAnswer) -> JsonValue:
