@@ -14,6 +14,7 @@ import os
 import re
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -38,6 +39,12 @@ VALUE_KEY = "refold-value"
 """The metadata that holds the key of a value that was encrypted: the hash of what it was before."""
 
 OFF = "off"
+
+_NEW = ".new-"
+"""What the name of a file begins with that is being written, until it is renamed to the value's key."""
+
+_LEFT_S = 3600.0
+"""After how long, in seconds, a file that is being written is taken for one whose writer was killed."""
 
 WRITTEN_LATELY = "it was written just now, and another task may be about to refer to it; purge again in a minute"
 
@@ -142,7 +149,7 @@ class Storage(Protocol):
         """Whether a value that is missing may have been here, and have been removed; False if it certainly was not."""
 
     async def remove(self, key: str, *, unused_since: float | None) -> str:
-        """Remove the value under a key, if there is one.
+        """Remove the value under a key, if there is one, and what a process left of it that was killed amid `put`.
 
         Args:
             key: The key.
@@ -276,10 +283,13 @@ class Folder:
     def _remove(self, key: str, unused_since: float | None) -> str:
         if unused_since is not None and self._used(key, unused_since):
             return WRITTEN_LATELY
+        path = self._path(key)
         try:
-            self._path(key).unlink()
-        except FileNotFoundError:
-            return ""
+            path.unlink(missing_ok=True)
+            for new in path.parent.glob(f"{_NEW}*"):
+                with suppress(FileNotFoundError):  # its writer has just finished
+                    if new.stat().st_mtime < time.time() - _LEFT_S:
+                        new.unlink()
         except OSError as error:
             raise self._unusable(error) from error
         return ""
@@ -317,7 +327,7 @@ def head_of(data: bytes) -> bytes:
 
 def _write(path: Path, data: bytes) -> None:
     # Written to a temporary file and then renamed; if two processes write the same value, either may win.
-    descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=_NEW, dir=path.parent)
     new = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -297,6 +297,25 @@ def test_a_killed_writer_leaves_no_half_value(tmp_path: Path) -> None:
     assert all(key_of(data) == name for name, data in values.items())
 
 
+@pytest.mark.parametrize("stored", [True, False], ids=["stored later", "never stored"])
+async def test_what_a_killed_writer_left_goes_with_its_value(folder: Folder, stored: bool) -> None:
+    """
+    It holds the value, too; a file that another process may still be writing stays.
+    """
+    place = folder.path / KEY[:2]
+    place.mkdir()
+    if stored:
+        await folder.put(KEY, DATA)
+    left, now_written = place / ".new-left", place / ".new-now"
+    for file in (left, now_written):
+        file.write_bytes(DATA)
+    two_hours_ago = time.time() - 7200
+    os.utime(left, (two_hours_ago, two_hours_ago))
+
+    assert await folder.remove(KEY, unused_since=None) == ""
+    assert sorted(place.iterdir()) == [now_written]
+
+
 # --- a bucket
 
 
