@@ -41,6 +41,7 @@ _LONGEST_MESSAGE = 300
 _LOOKED_AT = 2_000  # characters: an answer may be megabytes in one line, and a pattern takes their square
 _SECRETS = (
     (re.compile(r"(\w[\w+.-]*://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\")]*"), r"\1\2"),  # an address: its host is enough
+    (re.compile(r"(?i)\b(header value:?) b?['\"].*"), r"\1 ***"),  # of h11, http.client and requests, which quote it
     (re.compile(r"(?i)\b(bearer|basic)\s+\S+"), r"\1 ***"),
     (re.compile(r"\b(?:sk|pk|rk|ghp|gho|xox[a-z])[-_][\w-]{8,}"), "***"),
     (

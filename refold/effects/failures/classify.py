@@ -13,7 +13,7 @@ failure is permanent.
 | HTTP 409 of a model provider                           | transient | `http_409`                      |
 | a certificate that does not hold                       | permanent | `certificate`                   |
 | an answer that cannot be read, a value that misfits    | permanent | `corrupt_data`, `validation`    |
-| a setting that is missing or wrong                     | permanent | `configuration`                 |
+| a setting or header that is missing or wrong           | permanent | `configuration`                 |
 | `TryLater`, `Never`, raised by the tool itself         | as it says| as it says                      |
 | anything else: a bug, until someone says otherwise     | permanent | the exception's class name      |
 

@@ -62,6 +62,9 @@ _KNOWN: dict[str, dict[str, str]] = {
 TRANSIENT_TYPES = {"timeout": "no answer in time", "connection": "the connection failed or broke off"}
 """The types of transient network failures, with their wording."""
 
+UNFIT_HEADER = "a header cannot be sent"
+"""Says what `LocalProtocolError` means, whose own text quotes the header's value."""
+
 _UNSENT: dict[str, set[str]] = {
     "httpx": {"ConnectError", "ConnectTimeout", "PoolTimeout"},
     "httpx2": {"ConnectError", "ConnectTimeout", "PoolTimeout"},
@@ -120,6 +123,8 @@ def by_network(error: BaseException, *, sure: bool = False, whom: str | None = N
         return transient("dns", f"the name of the other side cannot be resolved{whom}")
     if kind in TRANSIENT_TYPES:
         return transient(kind, f"{TRANSIENT_TYPES[kind]}{whom}")
+    if kind == "configuration":
+        return permanent(kind, f"{UNFIT_HEADER}{whom}; look for a line break at the end of a key or token")
     if kind is not None:
         return permanent(kind, f"the answer cannot be read{whom}")
     return _by_os(error)

@@ -27,6 +27,7 @@ from refold.effects.failures.network import retry_after
 
 TRANSIENT, PERMANENT = FailureKind.TRANSIENT, FailureKind.PERMANENT
 SECRET = "sk-0123456789abcdef"
+KEY = "Zq81hunter2"  # looks like no secret
 URL = f"https://ada:{SECRET}@api.example.org/{SECRET}?key={SECRET}"
 
 
@@ -94,6 +95,7 @@ def test_a_status_has_one_verdict(code: int, kind: FailureKind, library: Any) ->
                     (library.LocalProtocolError(f"Illegal header value b'{SECRET}\\n'"), PERMANENT, "configuration"),
                     (library.UnsupportedProtocol("x"), PERMANENT, "UnsupportedProtocol"),
                     (library.TooManyRedirects("x"), PERMANENT, "TooManyRedirects"),
+                    (library.LocalProtocolError(f"Illegal header value b'{KEY}\\n'"), PERMANENT, "configuration"),
                 ]
             )
         ],
@@ -130,6 +132,7 @@ def test_a_status_has_one_verdict(code: int, kind: FailureKind, library: Any) ->
         (json.JSONDecodeError("x", SECRET, 0), PERMANENT, "corrupt_data"),
         (misfit(), PERMANENT, "validation"),
         (asyncio.CancelledError(), PERMANENT, "CancelledError"),
+        (ValueError(f"Invalid header value b'{KEY}\\n'"), PERMANENT, "ValueError"),
         (ZeroDivisionError("division by zero"), PERMANENT, "ZeroDivisionError"),
         (TryLater("the till is closed", after=7), TRANSIENT, "try_later"),
         (Never("no such order", type="no_order"), PERMANENT, "no_order"),
@@ -145,6 +148,7 @@ def test_an_exception_has_one_verdict(error: BaseException, kind: FailureKind, t
 
     assert (failure.kind, failure.type) == (kind, type)
     assert SECRET not in failure.model_dump_json()
+    assert KEY not in failure.model_dump_json()
 
 
 @pytest.mark.parametrize(
