@@ -11,8 +11,16 @@ from pydantic_ai import exceptions as ai
 
 from refold.core.retry_policy import Failure
 from refold.core.values import encodable
-from refold.effects.failures.building import permanent, scrubbed, transient
-from refold.effects.failures.network import TRANSIENT_TYPES, addressed, by_network, http_failure, phrase, retry_after
+from refold.effects.failures.building import chain, permanent, scrubbed, transient
+from refold.effects.failures.network import (
+    TRANSIENT_TYPES,
+    UNFIT_HEADER,
+    addressed,
+    by_network,
+    http_failure,
+    phrase,
+    retry_after,
+)
 
 
 def by_pydantic_ai(error: BaseException) -> Failure | None:
@@ -54,6 +62,8 @@ def _of_provider(error: ai.ModelAPIError) -> Failure:
             return permanent("rejected", f"{who} rejected the request", status)
         case ai.ModelRequestTimeout() | ai.ModelTimeoutError():
             return transient("timeout", TRANSIENT_TYPES["timeout"] + _whom(error))
+        case ai.ModelConnectionError() if wrong := _unsendable(error):
+            return permanent("configuration", f"{who}: {wrong}")
         case ai.ModelConnectionError():
             return by_network(error, sure=True, whom=_whom(error)) or transient(
                 "connection", TRANSIENT_TYPES["connection"] + _whom(error)
@@ -62,6 +72,21 @@ def _of_provider(error: ai.ModelAPIError) -> Failure:
             return transient("stream_broken", f"{who} broke off its answer with an error", error.retry_after)
         case _:
             return permanent("corrupt_data", f"{who} sent an answer that cannot be read", status)
+
+
+_NO_ADDRESS = "its server has no http:// or https:// address; look at the provider's base URL, such as OPENAI_BASE_URL"
+_UNSENDABLE = {
+    "LocalProtocolError": f"{UNFIT_HEADER}; look for a line break in the provider's key and the setting extra_headers",
+    "UnsupportedProtocol": _NO_ADDRESS,
+    "InvalidURL": _NO_ADDRESS,
+}
+"""What an HTTP client does not send, by its exception's name: however often it is asked, no server is."""
+
+
+def _unsendable(error: BaseException) -> str:
+    """The setting that keeps a request from being sent; empty if there is none."""
+    names = (type(one).__name__ for one in chain(error, contexts=False))
+    return next((_UNSENDABLE[name] for name in names if name in _UNSENDABLE), "")
 
 
 def _busy(error: ai.ModelAPIError) -> Failure:

@@ -79,6 +79,8 @@ def _make(name: str, http: HttpClient) -> Model:
         raise _unusable(name, f"there is no provider {provider!r}{meant}; write provider:model, {_EXAMPLES}") from None
     except ImportError as error:
         raise _unusable(name, f"a package is missing: {_in_our_words(error)}") from None
+    if wrong := _unfit_setting(provider):
+        raise _unusable(name, wrong)
     if provider == "openai" and _speaks_chat_only():
         name = f"openai-chat:{rest}"
     try:
@@ -92,6 +94,26 @@ def _in_our_words(error: BaseException) -> str:
     if found := re.search(r"pip install [\"']?([\w.\[\]-]+)", str(error)):
         return f"pip install '{found.group(1)}'"
     return re.sub(r",? or pass [^.]*?`\w+\([^`]*\)`", "", first_sentence(error))
+
+
+def _unfit_setting(provider: str) -> str:
+    """Why a provider's key or base URL cannot be used; empty if they can, as far as that is known without a request."""
+    prefix = provider.partition("-")[0].upper()
+    key, url = (os.environ.get(f"{prefix}_{name}", "") for name in ("API_KEY", "BASE_URL"))
+    if not (key.isascii() and key.isprintable()):
+        return f"{prefix}_API_KEY has a line break, another control character or one that is not ASCII; set it without"
+    if f"{prefix}_BASE_URL" in os.environ and not _is_address(url):
+        shown = url.rpartition("@")[2].partition("?")[0]
+        return f"{prefix}_BASE_URL={shown!r} is no address; set an http:// or https:// address with a host, or unset it"
+    return ""
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and url.split() == [url]
+    except ValueError:  # a host or a port that is none
+        return False
 
 
 def _speaks_chat_only() -> bool:

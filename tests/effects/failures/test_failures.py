@@ -106,6 +106,8 @@ def test_a_status_has_one_verdict(code: int, kind: FailureKind, library: Any) ->
         (ai.ModelConnectionError("m", "x"), TRANSIENT, "connection"),
         (caused(ai.ModelConnectionError("m", "x"), socket.gaierror(-2, "x")), TRANSIENT, "dns"),
         (caused(ai.ModelConnectionError("m", "x"), httpx2.LocalProtocolError(SECRET)), PERMANENT, "configuration"),
+        (caused(ai.ModelConnectionError("m", "x"), httpx2.UnsupportedProtocol("x")), PERMANENT, "configuration"),
+        (caused(ai.ModelConnectionError("m", "x"), httpx2.InvalidURL(SECRET)), PERMANENT, "configuration"),
         (ai.ModelAPIError("m", SECRET, in_stream=True), TRANSIENT, "stream_broken"),
         (ai.ModelAPIError("m", SECRET), PERMANENT, "corrupt_data"),
         (ai.UnexpectedModelBehavior(SECRET), PERMANENT, "corrupt_data"),

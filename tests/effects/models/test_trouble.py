@@ -280,6 +280,19 @@ async def test_an_outage_is_waited_out(bench: Bench, openai: OpenAIServer, troub
     assert (failure_in(caught.value).again_s > 0) is waited_out
 
 
+async def test_a_header_that_cannot_be_sent_is_no_outage(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    The failure says which settings to look at, and shows no value.
+    """
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "x", "y", model=MODEL, settings={"extra_headers": {"x-team": "Zq81hunter2\n"}}))
+    failure = failure_in(caught.value)
+
+    assert (failure.kind, failure.type) == (FailureKind.PERMANENT, "configuration")
+    assert "look for a line break in the provider's key and the setting extra_headers" in failure.message
+    assert "Zq81hunter2" not in failure.model_dump_json()
+
+
 async def test_half_a_surrogate_pair(bench: Bench, openai: OpenAIServer) -> None:
     """
     What a model writes that no text can hold is replaced; the answer that was paid for is kept.

@@ -29,3 +29,37 @@ async def test_an_unusable_model_is_named(
 
     assert len(found) == len(says)
     assert all(part in message for part, message in zip(says, found, strict=True))
+
+
+KEY, URL = "OPENAI_API_KEY", "OPENAI_BASE_URL"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        (KEY, "Zq81hunter2\n", f"{KEY} has a line break"),
+        (KEY, "“Zq81hunter2”", f"{KEY} has a line break, another control character or one that is not ASCII"),
+        (URL, "localhost:11434/v1", f"{URL}='localhost:11434/v1' is no address"),
+        (URL, "ftp://me:Zq81hunter2@host/v1?key=Zq81hunter2", f"{URL}='host/v1' is no address"),
+        (URL, "", f"{URL}='' is no address"),
+        (URL, " http://localhost:1/v1", f"{URL}=' http://localhost:1/v1' is no address"),
+        (URL, "http://localhost:1/v1\n", f"{URL}='http://localhost:1/v1\\n' is no address"),
+        (URL, "http://localhost:abc/v1", f"{URL}='http://localhost:abc/v1' is no address"),
+        (URL, "http://[::1/v1", f"{URL}='http://[::1/v1' is no address"),
+    ],
+)
+async def test_a_setting_that_no_server_can_be_asked_with(
+    setting: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Is named, and no secret of it shown.
+    """
+    monkeypatch.setenv(KEY, "sk-test")
+    monkeypatch.delenv(URL, raising=False)
+    monkeypatch.setenv(setting, value)
+
+    async with Effects(model="openai:gpt-5") as effects:
+        (found,) = await effects.unusable_models(())
+
+    assert says in found
+    assert "Zq81hunter2" not in found
