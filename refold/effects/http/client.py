@@ -15,6 +15,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 import httpx2
 from httpx2 import AsyncClient as HttpClient
 
+from refold.core.errors import DefinitionError
 from refold.effects.http.certificates import trusted
 from refold.effects.http.sending import keyed
 
@@ -30,13 +31,30 @@ def open_client() -> HttpClient:
     It keeps no cookies: calls for several owners share it, and one owner's session must not serve another. A tool's
     writing requests carry the tool's idempotency key. The read timeout is 10 minutes, since a model may think for
     minutes before its first byte; the connect timeout is 5 seconds.
+
+    Raises:
+        DefinitionError: A setting of the proxies or certificates cannot be used.
     """
     timeout = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
     hooks = {"request": [_connect_soon]}
-    client = HttpClient(verify=trusted(), timeout=timeout, limits=_LIMITS, event_hooks=hooks, cookies=no_cookies)
+    try:
+        authorities = trusted()
+    except OSError as error:  # also ssl.SSLError
+        problem = f"the certificate authorities that they name cannot be read: {error.strerror or error}"
+        raise DefinitionError("SSL_CERT_FILE, SSL_CERT_DIR", [problem], what="settings") from None
+    try:
+        client = HttpClient(verify=authorities, timeout=timeout, limits=_LIMITS, event_hooks=hooks, cookies=no_cookies)
+    except (ValueError, ImportError, httpx2.InvalidURL):  # they quote the address, which may have a password
+        raise DefinitionError("HTTP_PROXY, HTTPS_PROXY, ALL_PROXY", [_NO_PROXY], what="settings") from None
     keyed(client)
     return client
+
+
+_NO_PROXY = (
+    "one of them is no address of a proxy that can be used; set http://HOST:PORT or https://HOST:PORT, or, with the "
+    "package socksio installed, socks5://HOST:PORT"
+)
 
 
 async def _connect_soon(request: httpx2.Request) -> None:

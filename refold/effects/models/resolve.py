@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
 
 from refold.core.retry_policy import Failure, FailureKind
+from refold.effects.failures.building import scrubbed
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.client import HttpClient
 from refold.effects.models import MODEL_SETTING
@@ -53,12 +53,18 @@ class Models:
             name: `provider:model`; None takes the worker's setting.
 
         Raises:
-            Verdict: There is no such provider, or its key or package is missing; the message says what to set.
+            Verdict: There is no such provider, its key or package is missing, or its client cannot be made; the message
+                says what to set.
         """
         name = name or self._default
         if name not in self._made:
-            model = _make(name, self._http)
-            await self._open.enter_async_context(model)
+            try:
+                model = _make(name, self._http)
+                await self._open.enter_async_context(model)
+            except Verdict:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a client raises, as for an empty key
+                raise _unusable(name, scrubbed(_in_our_words(error)) or type(error).__name__) from None
             self._made[name] = model
         return name, self._made[name]
 
@@ -83,10 +89,7 @@ def _make(name: str, http: HttpClient) -> Model:
         raise _unusable(name, wrong)
     if provider == "openai" and _speaks_chat_only():
         name = f"openai-chat:{rest}"
-    try:
-        return infer_model(name, provider_factory=lambda wanted: _provider(wanted, http))
-    except (UserError, ImportError, ValueError) as error:
-        raise _unusable(name, _in_our_words(error)) from None
+    return infer_model(name, provider_factory=lambda wanted: _provider(wanted, http))
 
 
 def _in_our_words(error: BaseException) -> str:

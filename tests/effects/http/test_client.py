@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from pydantic_ai.models import create_async_httpx2_client
 
+from refold.core.errors import DefinitionError
 from refold.effects.http.client import HttpClient, open_client
 
 
@@ -42,6 +43,28 @@ async def test_the_pool_is_as_large() -> None:
 
     async with open_client() as ours, create_async_httpx2_client() as theirs:
         assert pool(ours) == pool(theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("HTTPS_PROXY", "ftp://me:Zq81hunter2@proxy:3128", "is no address of a proxy that can be used"),
+        ("HTTPS_PROXY", "http://me:Zq81hunter2@proxy:abc", "is no address of a proxy that can be used"),
+        ("SSL_CERT_FILE", "/nonexistent", "cannot be read: No such file or directory"),
+    ],
+)
+def test_a_setting_that_no_client_can_have_is_named(
+    name: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    With the way out, and without a proxy's password.
+    """
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(DefinitionError, match=says) as caught:
+        open_client()
+    assert name in str(caught.value)
+    assert "Zq81hunter2" not in str(caught.value)
 
 
 async def test_no_cookie_goes_from_one_call_to_another() -> None:

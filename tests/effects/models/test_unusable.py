@@ -38,6 +38,7 @@ KEY, URL = "OPENAI_API_KEY", "OPENAI_BASE_URL"
     ("setting", "value", "says"),
     [
         (KEY, "Zq81hunter2\n", f"{KEY} has a line break"),
+        (KEY, "", "'openai:gpt-5' cannot be used: Missing credentials"),
         (KEY, "“Zq81hunter2”", f"{KEY} has a line break, another control character or one that is not ASCII"),
         (URL, "localhost:11434/v1", f"{URL}='localhost:11434/v1' is no address"),
         (URL, "ftp://me:Zq81hunter2@host/v1?key=Zq81hunter2", f"{URL}='host/v1' is no address"),
