@@ -60,6 +60,8 @@ def _of_provider(error: ai.ModelAPIError) -> Failure:
             return http_failure(error.status_code, f"{who} answered {phrase(error.status_code)}", wait, hint)
         case ai.ModelRequestRejectedError():
             return permanent("rejected", f"{who} rejected the request", status)
+        case ai.ModelTimeoutError(phase="connect" | "pool"):  # as where a server's host is down, or drops what it gets
+            return transient("connection", f"no connection in time{_whom(error)}")
         case ai.ModelRequestTimeout() | ai.ModelTimeoutError():
             return transient("timeout", TRANSIENT_TYPES["timeout"] + _whom(error))
         case ai.ModelConnectionError() if wrong := _unsendable(error):

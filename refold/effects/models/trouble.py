@@ -43,7 +43,8 @@ from refold.effects.failures.classify import classify
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.models.failures import first_sentence, reason_in
 
-OUTAGES = frozenset({"connection", "dns", "overloaded", "http_429", *(f"http_{n}" for n in (502, 503, 504, 521, 529))})
+_AWAY = (502, 503, 504, 521, 522, 523, 529, 530)  # 521 to 523 and 530 are Cloudflare's
+OUTAGES = frozenset({"connection", "dns", "overloaded", "http_429", *(f"http_{status}" for status in _AWAY)})
 """The types of transient failures that a server's restart, deployment or overload explains."""
 
 OUTAGE_S = 24 * 3600.0

@@ -102,6 +102,8 @@ def test_a_status_has_one_verdict(code: int, kind: FailureKind, library: Any) ->
         (openai.APITimeoutError(httpx2.Request("POST", URL)), TRANSIENT, "timeout"),
         (openai.APIConnectionError(request=httpx2.Request("POST", URL)), TRANSIENT, "connection"),
         (ai.ModelTimeoutError("m", "x"), TRANSIENT, "timeout"),
+        (ai.ModelTimeoutError("m", "x", phase="read"), TRANSIENT, "timeout"),
+        (ai.ModelTimeoutError("m", "x", phase="connect"), TRANSIENT, "connection"),
         (ai.ModelRequestTimeout("m", 3), TRANSIENT, "timeout"),
         (ai.ModelConnectionError("m", "x"), TRANSIENT, "connection"),
         (caused(ai.ModelConnectionError("m", "x"), socket.gaierror(-2, "x")), TRANSIENT, "dns"),

@@ -267,7 +267,7 @@ async def test_an_answer_that_the_client_does_not_know(
 
 @pytest.mark.parametrize(
     ("trouble", "waited_out"),
-    [(503, True), (429, True), (502, True), (529, True), (500, False), (400, False)],
+    [(503, True), (429, True), (502, True), (522, True), (529, True), (530, True), (500, False), (400, False)],
 )
 async def test_an_outage_is_waited_out(bench: Bench, openai: OpenAIServer, trouble: int, waited_out: bool) -> None:
     """
