@@ -14,7 +14,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from refold.effects.models.script import Wish
-from tests.services.strict import NAME, SEARCH, StrictServer, Unfit, check_function, check_writable, openai_error
+from tests.services.strict import NAME, NEWER, SEARCH, StrictServer, Unfit, check_function, check_writable, openai_error
 
 THOUGHT = "The user wants it short."
 PICTURE = "picture"
@@ -22,7 +22,8 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 12_000  # three megabytes
 
 
 class StrictResponses(StrictServer):
-    """OpenAI's Responses, checked. The reply `SEARCH` searches the web, `PICTURE` makes a picture.
+    """OpenAI's Responses, checked. The reply `SEARCH` searches the web, `PICTURE` makes a picture,
+    `NEWER` has an item of a kind that no client knows.
 
     Attributes:
         reasoning: How many tokens of each answer were reasoning; some servers send null.
@@ -66,6 +67,8 @@ class StrictResponses(StrictServer):
         if said == SEARCH:
             action = {"type": "search", "query": "tea", "queries": ["tea"]}
             output.append({"type": "web_search_call", "id": f"ws_{number}", "status": "completed", "action": action})
+        if said == NEWER:
+            output.append({"type": "hologram", "id": f"hg_{number}"})
         if said == PICTURE:
             made = base64.b64encode(PNG).decode()
             output.append({

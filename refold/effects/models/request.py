@@ -35,7 +35,7 @@ from refold.effects.http.keys import nth
 from refold.effects.models.content.messages import PARAGRAPH
 from refold.effects.models.output import FINAL_RESULT, OUTPUT_MODE
 from refold.effects.models.provider_tools import PROVIDER_TOOLS, provider_tools
-from refold.effects.models.trouble import failure_of, finish_reason_of
+from refold.effects.models.trouble import UPDATE, failure_of, finish_reason_of
 from refold.effects.tracing import instrument
 
 KEY_HEADER = "Idempotency-Key"
@@ -159,7 +159,7 @@ class ModelRequests:
         if response.parts and not known.parts and response.finish_reason == "stop" and response.state != "suspended":
             message = (
                 f"model {self.name!r} answered with nothing but a kind of block that the installed client of its "
-                "provider does not know; update pydantic-ai and that client, or leave out what asks for it"
+                f"provider does not know; {UPDATE}"
             )
             raise self._failed(transient("empty_answer", message))
         return known

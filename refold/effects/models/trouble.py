@@ -8,6 +8,7 @@
 | it says it makes                                            |                                                      |
 | an answer that ends for another reason than that it is      | as that reason says: transient, `stream_broken`; or  |
 | whole, also one that pydantic-ai does not know              | permanent, `length` or `content_filter`              |
+| an answer that the provider's client does not know         | permanent, `corrupt_data`                            |
 | a type asked for in a way that the model does not have      | permanent, `configuration`                           |
 | a file that the model or its client cannot take             | permanent, `attachment`                              |
 | a file whose address cannot be resolved or reached          | transient, `dns`, `connection`, ...                  |
@@ -50,12 +51,18 @@ OUTAGES = frozenset({"connection", "dns", "overloaded", "http_429", *(f"http_{st
 OUTAGE_S = 24 * 3600.0
 """Says in a failure that its cause is an outage; see `Failure.again_s`."""
 
+UPDATE = "update pydantic-ai and that client, or leave out what asks for it"
+"""The way out of an answer that the provider's client does not know."""
+
 _KIND = r"(?:image|audio|video|vision|multimodal|media|file|pdf|document)"
 _NOT = r"(?:not support|n't support|unsupported|only supported|endpoints found that support|at most 0)"
 # Servers have neither a status nor a code of its own for it, so their words decide.
 _NO_FILES = re.compile(rf"{_KIND}.{{0,60}}{_NOT}|{_NOT}.{{0,60}}{_KIND}", re.IGNORECASE)
 _NOT_OF_FILES = re.compile(r"\b(?:output|tool)s?\b", re.IGNORECASE)
 """Marks errors of the provider's client that concern outputs or tools, not the message's files."""
+_ANYWHERE = re.compile("")
+_READING = re.compile(r"_process_\w*response|_get_event_iterator")
+"""The functions of pydantic-ai's models that read an answer, which is paid for by then."""
 _FILES = (BinaryContent, ImageUrl, AudioUrl, VideoUrl, DocumentUrl)
 
 
@@ -114,6 +121,10 @@ def _of_client(error: Exception, name: str, messages: Sequence[ModelMessage]) ->
     files = ", ".join(dict.fromkeys(_files_in(messages)))
     if isinstance(error, IndexError):
         return transient("empty_answer", f"model {name!r} sent an answer without any choice")
+    if isinstance(error, TypeError | AttributeError | KeyError | AssertionError) and _raised_in_client(error, _READING):
+        why = scrubbed(f"{type(error).__name__}: {error}")
+        said = f"model {name!r} sent an answer that the installed client of its provider cannot read ({why}); {UPDATE}"
+        return permanent("corrupt_data", said)
     if not files or (isinstance(error, ai.UserError) and _NOT_OF_FILES.search(str(error))):
         return _refused_here(error, name)
     if isinstance(error.__cause__, socket.gaierror):
@@ -163,9 +174,9 @@ async def error_as_status(response: Response) -> None:
             response.status_code = int(code)
 
 
-def _raised_in_client(error: BaseException) -> bool:
+def _raised_in_client(error: BaseException, where: re.Pattern[str] = _ANYWHERE) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
-    return any("pydantic_ai" in frame.filename for frame in frames)
+    return any("pydantic_ai" in frame.filename and where.match(frame.name) for frame in frames)
 
 
 def _files_in(messages: Sequence[ModelMessage]) -> Iterator[str]:

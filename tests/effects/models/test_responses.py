@@ -16,7 +16,7 @@ from refold.effects.http.client import open_client
 from refold.effects.models.chat import converse
 from refold.effects.models.conversations import Recalled
 from refold.effects.models.resolve import Models
-from tests.services.strict import SEARCH
+from tests.services.strict import NEWER, SEARCH
 from tests.services.strict_responses import PICTURE, PNG, THOUGHT, StrictResponses
 
 MODEL = "openai-responses:gpt-5"
@@ -105,6 +105,20 @@ async def test_reasoning_tokens_that_are_null_are_none(
     usage = (await chat(models, "x")).usage
 
     assert (usage.output_tokens, usage.reasoning_tokens) == (9, 0)
+
+
+async def test_an_item_that_the_client_does_not_know_is_named(models: Models, server: StrictResponses) -> None:
+    """
+    As an answer that cannot be read, with the way out; it was paid for, and is not asked for again.
+    """
+    server.say(NEWER)
+    failure = await refused(models, "x")
+
+    assert (failure.kind, failure.type) == (FailureKind.PERMANENT, "corrupt_data")
+    assert failure.message == (
+        f"model {MODEL!r} sent an answer that the installed client of its provider cannot read (TypeError: 'NoneType' "
+        "object is not iterable); update pydantic-ai and that client, or leave out what asks for it"
+    )
 
 
 async def test_what_the_provider_searches_is_in_the_reply(models: Models, server: StrictResponses) -> None:
