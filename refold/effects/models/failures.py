@@ -111,8 +111,10 @@ _TOO_LONG = re.compile(
 
 def reason_in(body: object) -> dict[str, str]:
     """The `code`, `param` and `message` of a provider's error, as far as it has them; the message in one line."""
-    if isinstance(body, dict) and isinstance(body.get("error"), dict):
+    if isinstance(body, dict) and isinstance(body.get("error"), dict | str):
         body = body["error"]
+    if isinstance(body, str) and not body.lstrip().startswith("<"):  # a text is the reason, a page is none
+        body = {"message": body}
     if not isinstance(body, dict):
         return {}
     found = {name: body.get(name) for name in ("code", "param", "message")}

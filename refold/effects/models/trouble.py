@@ -3,7 +3,7 @@
 | what happened                                               | failure                                              |
 | ----------------------------------------------------------- | ---------------------------------------------------- |
 | the server is away, restarting or overloaded (`OUTAGES`)    | transient; the task waits until the server is back   |
-| an error in a body with status 200                          | as with that status                                  |
+| an error in a body with status 200                          | as with the status that it names or means            |
 | an answer without any choice, or that lacks the calls that  | transient, `empty_answer`                            |
 | it says it makes                                            |                                                      |
 | an answer that ends for another reason than that it is      | as that reason says: transient, `stream_broken`; or  |
@@ -158,7 +158,8 @@ def _refused_here(error: Exception, name: str) -> Failure | None:
 
 
 async def error_as_status(response: Response) -> None:
-    """Give an answer with status 200 that is an error, `{"error": {"code": 429, ...}}`, the status that it names.
+    """Give an answer with status 200 that is an error, `{"error": {"code": 429, ...}}`, the status that it names or
+    means; 400 if it does neither.
 
     A hook of the HTTP client. Gateways send such answers; the providers' clients would say that it cannot be read.
     """
@@ -168,10 +169,25 @@ async def error_as_status(response: Response) -> None:
     await response.aread()
     with suppress(ValueError):
         body = response.json()
-        found = body.get("error") if isinstance(body, dict) and not body.get("choices") else None
-        code = str(found.get("code")) if isinstance(found, dict) else ""
-        if code.isdigit() and 400 <= int(code) < 600:
-            response.status_code = int(code)
+        if isinstance(body, dict) and not body.get("choices") and (found := body.get("error")):
+            response.status_code = _meant(found)
+
+
+_MEANINGS = (
+    (re.compile(r"rate_?limit|too_many_requests|quota|billing|limit_exceeded"), 429),
+    (re.compile(r"overloaded|unavailable"), 503),
+    (re.compile(r"server_error"), 500),
+)
+"""The statuses that an error's words mean, as pydantic-ai reads the words of one in a stream."""
+
+
+def _meant(error: object) -> int:
+    said = [error.get(name) for name in ("code", "status", "type")] if isinstance(error, dict) else [error]
+    for one in map(str, said):
+        if one.isdecimal() and 400 <= int(one) < 600:
+            return int(one)
+    words = " ".join(map(str, said)).lower()
+    return next((status for meaning, status in _MEANINGS if meaning.search(words)), 400)
 
 
 def _raised_in_client(error: BaseException, where: re.Pattern[str] = _ANYWHERE) -> bool:

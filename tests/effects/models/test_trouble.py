@@ -101,6 +101,13 @@ EMPTY: dict[str, Any] = {"id": "1", "object": "chat.completion", "created": 1, "
         ({"error": {"code": 429, "message": "Slow down."}}, FailureKind.TRANSIENT, "http_429"),
         ({"error": {"code": 502, "message": "Upstream."}}, FailureKind.TRANSIENT, "http_502"),
         ({"error": {"code": 400, "message": "No."}}, FailureKind.PERMANENT, "http_400"),
+        ({"error": {"code": "rate_limit_exceeded", "message": "Slow down."}}, FailureKind.TRANSIENT, "http_429"),
+        ({"error": {"code": "insufficient_quota", "message": "Pay."}}, FailureKind.PERMANENT, "quota_exceeded"),
+        ({"error": {"code": None, "type": "overloaded_error", "message": "Later."}}, FailureKind.TRANSIENT, "http_503"),
+        ({"error": {"code": "server_error", "message": "Sorry."}}, FailureKind.TRANSIENT, "http_500"),
+        ({"error": {"code": "invalid_prompt", "message": "Not this."}}, FailureKind.PERMANENT, "http_400"),
+        ({"error": "The model is overloaded."}, FailureKind.TRANSIENT, "http_503"),
+        ({"error": "There is no such model."}, FailureKind.PERMANENT, "http_400"),
         (EMPTY, FailureKind.TRANSIENT, "empty_answer"),
     ],
 )
@@ -108,13 +115,15 @@ async def test_an_error_with_status_200(
     bench: Bench, openai: OpenAIServer, body: dict[str, Any], kind: str, type: str
 ) -> None:
     """
-    Is what its code says; an answer without any choice is tried again.
+    Is what its code or its words say, and has its reason; an answer without any choice is tried again.
     """
     openai.say(Trouble(text=json.dumps(body)))
     with pytest.raises(ApplicationError) as caught:
         await bench.llm(Cmd.llm("a", "x", "y", model=MODEL))
+    failure, error = failure_in(caught.value), body.get("error", "")
 
-    assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (kind, type)
+    assert (failure.kind, failure.type) == (kind, type)
+    assert failure.message.endswith(error if isinstance(error, str) else error["message"])
 
 
 @pytest.mark.parametrize("shown", [pytest.param((), id="text"), pytest.param((PICTURE,), id="a picture")])
