@@ -45,9 +45,8 @@ async def converse(
     frame = recalled.frame
     offered = [_definition(offer, tools) for offer in frame.tools]
     name, model = await models.get(frame.model)
-    messages = messages_of(
-        (*recalled.prior, *recalled.say), frame.instructions, since=recalled.since, system=model.system
-    )
+    said, client = (*recalled.prior, *recalled.say), type(model).__name__
+    messages = messages_of(said, frame.instructions, since=recalled.since, system=model.system, client=client)
     settings = frame.settings
     if not offered and (called := _called_in(messages)):
         offered, settings = [_gone(tool) for tool in called], {**settings, "tool_choice": "none"}

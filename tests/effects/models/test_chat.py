@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.models import Model
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.models.openrouter import OpenRouterModel
 from temporalio.exceptions import ApplicationError
 
 from refold.agent import Agent
@@ -228,6 +231,29 @@ def test_what_another_provider_made_for_itself_is_left_out() -> None:
 
     assert again.parts == [TextPart("Let me see."), ToolCallPart("a", {"x": 1}, tool_call_id="c1")]
     assert [one.kind for one in messages_of([*as_said("Hi."), only_reasoning], "", system="anthropic")] == ["request"]
+
+
+@pytest.mark.parametrize(
+    ("id", "client", "sent"),
+    [
+        ("rs_1", OpenAIResponsesModel, True),
+        ("rs_1", OpenAIChatModel, False),
+        ("reasoning_content", OpenAIResponsesModel, False),
+        ("reasoning_content", OpenAIChatModel, True),
+        (None, OpenAIChatModel, True),
+        ("rs_1", OpenRouterModel, True),
+    ],
+)
+def test_reasoning_goes_back_to_the_api_that_it_is_from(id: str | None, client: type[Model], sent: bool) -> None:
+    """
+    OpenAI's other one would get it as an unknown field, or as a text of the model's.
+    """
+    thinking = ThinkingPart("Hm.", id=id, signature="s1", provider_name="openai")
+    text, calls, aside = reply_parts(ModelResponse(parts=[thinking, TextPart("Tea.")]))
+    reply = Reply(text=text, tool_calls=calls, aside=aside)
+    _, again, _ = messages_of([reply], "", system="openai", client=client.__name__)
+
+    assert again.parts == [*([thinking] if sent else []), TextPart("Tea.")]
 
 
 THOUGHT = ThinkingPart("Hm.", signature="s1", provider_name="p")

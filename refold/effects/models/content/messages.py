@@ -34,7 +34,7 @@ from refold.effects.models.provider_tools import dumped, loaded
 
 
 def messages_of(
-    said: Sequence[Said], instructions: str, *, since: int = 0, system: str | None = None
+    said: Sequence[Said], instructions: str, *, since: int = 0, system: str | None = None, client: str = ""
 ) -> list[ModelMessage]:
     """A conversation as messages that providers accept; all turns between two replies become one request.
 
@@ -43,6 +43,7 @@ def messages_of(
         instructions: The system prompt.
         since: How many of the oldest turns are left out.
         system: The provider, by pydantic-ai's name of it: what another one made for itself alone is left out.
+        client: The class of pydantic-ai's model: what another API of the provider made for itself is left out, too.
 
     Raises:
         Verdict: The conversation has a result without a call, or a file that cannot be sent.
@@ -53,7 +54,7 @@ def messages_of(
         if not isinstance(one, Reply):
             parts.append(_request_part(one))
             continue
-        replied = list(_response_parts(one, system))
+        replied = list(_response_parts(one, system, client))
         if not replied:
             continue
         if parts:
@@ -138,7 +139,7 @@ def _call(part: ToolCallPart) -> ToolCall:
     return ToolCall(id=id, name=name, args=encodable(args))
 
 
-def _response_parts(reply: Reply, system: str | None) -> Iterator[ModelResponsePart]:
+def _response_parts(reply: Reply, system: str | None, client: str) -> Iterator[ModelResponsePart]:
     """A reply's parts as pydantic-ai's, in the provider's order if the provider depends on it."""
     calls = {call.id: ToolCallPart(call.name, call.args, tool_call_id=call.id) for call in reply.tool_calls}
     if not reply.aside:
@@ -157,7 +158,7 @@ def _response_parts(reply: Reply, system: str | None) -> Iterator[ModelResponseP
                 at += length
             case {"call": str(id)} if id in calls:
                 yield replace(calls[id], **extras)
-            case {"thinking": dict(thinking)} if not _is_foreign(thinking, system):
+            case {"thinking": dict(thinking)} if not (_is_foreign(thinking, system) or _is_of_other(thinking, client)):
                 yield _THINKING.validate_python(thinking)
             case {"provider": dict(part)} if not _is_foreign(part, system):
                 yield loaded(part)
@@ -172,6 +173,22 @@ def _response_parts(reply: Reply, system: str | None) -> Iterator[ModelResponseP
 def _is_foreign(part: Mapping[str, JsonValue], system: str | None) -> bool:
     """Whether another provider made a part, or the ids and signatures of one, which pydantic-ai would send as text."""
     return system is not None and part.get("provider_name") not in (None, system)
+
+
+_IN_FIELDS = {"OpenAIChatModel": True, "OpenAIResponsesModel": False}
+_FIELDS = ("content", "reasoning", "reasoning_content")
+
+
+def _is_of_other(thinking: Mapping[str, JsonValue], client: str) -> bool:
+    """Whether reasoning is from OpenAI's other API.
+
+    Chat completions have it in a field, whose name pydantic-ai keeps as its id; Responses give it an id of its own,
+    which would be sent as the name of a field.
+    """
+    in_field = _IN_FIELDS.get(client)
+    if in_field is None or thinking.get("id") is None:
+        return False
+    return (thinking["id"] in _FIELDS) is not in_field
 
 
 def _plain_parts(reply: Reply, calls: Iterable[ToolCallPart]) -> Iterator[ModelResponsePart]:
