@@ -13,6 +13,7 @@ from refold.agent.orchestrators import ByTool, Orchestrator
 from refold.agent.ready.memory import Cache
 from refold.agent.tools import AgentTool, defaults_of, key_names
 from refold.core.authoring.tool import tool_spec
+from refold.core.chat import FIRST_TOKEN, WHOLE_CALL, unfit_time
 from refold.core.errors import SkillError
 from refold.core.gates import GatePolicy
 from refold.core.schema import adapter, first_line
@@ -50,6 +51,9 @@ def unfit_settings(settings: Any) -> Iterator[str]:
         return
     for name, unfit in ((RATE, unfit_rate), (OWNER_DAY, unfit_owner_day)):
         if name in settings and (wrong := unfit(settings[name])):
+            yield f"settings: {wrong}"
+    for name in (FIRST_TOKEN, WHOLE_CALL):
+        if wrong := unfit_time(name, settings.get(name)):
             yield f"settings: {wrong}"
 
 

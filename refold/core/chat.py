@@ -8,6 +8,7 @@ only when it changes. `refold/conversation.py` defines how a call refers to earl
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -16,6 +17,7 @@ from annotated_types import MinLen
 from pydantic import Field, JsonValue
 
 from refold.core.content import Content, Part, as_content, stored
+from refold.core.errors import brief
 from refold.core.schema import Schema
 from refold.core.values import Value, lean
 
@@ -146,6 +148,17 @@ class Frame(Value):
     def hash(self) -> str:
         """Equal for equal frames."""
         return text_hash(self.model_dump_json())
+
+
+FIRST_TOKEN, WHOLE_CALL = "first_token_s", "timeout"
+"""The settings of a call that limit the time to the first token and the time of the whole request, in seconds."""
+
+
+def unfit_time(name: str, given: object) -> str:
+    """Why such a setting is no limit; empty if it is. None is without limit."""
+    if given is None or (isinstance(given, int | float) and given is not True and 0 < given <= sys.float_info.max):
+        return ""
+    return f"{name}={brief(given)} is no number of seconds above 0"
 
 
 class Thread(Value):

@@ -25,7 +25,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from refold.core.chat import Usage
+from refold.core.chat import FIRST_TOKEN, WHOLE_CALL, Usage, unfit_time
 from refold.core.retry_policy import Failure
 from refold.core.values import encodable
 from refold.cost import OWNER_DAY, RATE, unfit_rate
@@ -42,9 +42,6 @@ KEY_HEADER = "Idempotency-Key"
 
 MOST_PAUSES = 10
 """How often a provider may pause one answer."""
-
-FIRST_TOKEN = "first_token_s"
-"""The setting of a call that limits the time to the first token, in seconds."""
 
 
 class Show(Protocol):
@@ -91,13 +88,14 @@ class ModelRequests:
             names: The offered tools' own names, by the names that the model is given.
 
         Raises:
-            Verdict: The settings give a price that is none, or tools that the provider does not have.
+            Verdict: The settings give a price or a limit that is none, or tools that the provider does not have.
         """
         self.name = name
         self._names = names or {}
         self.responses: list[ModelResponse] = []
         self._model, self._given, self._key, self._show = model, settings, key, show
         self._rate = _rate(settings, name)
+        self._first_s = _first_token_s(settings)
         self._provider_tools = provider_tools(settings, name, model)
 
     async def ask(
@@ -144,12 +142,11 @@ class ModelRequests:
         self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None, pieces: _Pieces | None
     ) -> ModelResponse:
         settings = _settings(self._given, self._model, nth(self._key, len(self.responses) + 1))
-        first_s = _first_token_s(self._given)
         asked = replace(parameters or _TEXT, native_tools=self._provider_tools)
         try:
-            response = await _request(self._model, messages, settings, asked, pieces, first_s)
+            response = await _request(self._model, messages, settings, asked, pieces, self._first_s)
         except _Silent:
-            message = f"model {self.name!r} sent nothing for {first_s:g} s (settings: {FIRST_TOKEN})"
+            message = f"model {self.name!r} sent nothing for {self._first_s:g} s (settings: {FIRST_TOKEN})"
             raise self._failed(transient("timeout", message)) from None
         except Exception as error:
             raise self._failed(failure_of(error, self.name, messages)) from error
@@ -410,14 +407,12 @@ def _first_token_s(given: Mapping[str, JsonValue]) -> float | None:
     """The limit to the first token; None without one.
 
     Raises:
-        Verdict: It is no positive number.
+        Verdict: It is no positive number, or the limit of the whole request is none.
     """
-    limit = given.get(FIRST_TOKEN)
-    if limit is None:
-        return None
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or limit <= 0:
-        raise Verdict(permanent("configuration", f"settings: {FIRST_TOKEN}={limit!r} is no number of seconds above 0"))
-    return float(limit)
+    for name in (FIRST_TOKEN, WHOLE_CALL):
+        if wrong := unfit_time(name, given.get(name)):
+            raise Verdict(permanent("configuration", f"settings: {wrong}"))
+    return cast("float | None", given.get(FIRST_TOKEN))
 
 
 def _settings(given: Mapping[str, JsonValue], model: Model, key: str) -> ModelSettings:
@@ -427,7 +422,7 @@ def _settings(given: Mapping[str, JsonValue], model: Model, key: str) -> ModelSe
     Header and retries are left out if the model's client does not support them: pydantic-ai would warn.
     """
     settings = {name: value for name, value in given.items() if name not in _OWN}
-    if isinstance(limit := settings.get("timeout"), int | float):
+    if (limit := settings.get(WHOLE_CALL)) is not None:
         settings.setdefault("request_timeout", limit)
     headers = settings.pop("extra_headers", None)
     ours = {

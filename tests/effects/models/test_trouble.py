@@ -476,13 +476,14 @@ async def test_a_limit_to_the_first_token(bench: Bench, openai: OpenAIServer) ->
     assert "first_token_s" not in openai.requests[0].body
 
 
-@pytest.mark.parametrize("limit", [0, -1, "1", True])
-async def test_a_limit_that_is_none(bench: Bench, openai: OpenAIServer, limit: Any) -> None:
+@pytest.mark.parametrize("name", ["first_token_s", "timeout"])
+@pytest.mark.parametrize("limit", [0, -1, "1", True, float("nan")])
+async def test_a_limit_that_is_none(bench: Bench, openai: OpenAIServer, limit: Any, name: str) -> None:
     """
     Is refused before anything is sent.
     """
     with pytest.raises(ApplicationError, match="is no number of seconds above 0"):
-        await bench.llm(Cmd.llm("a", "x", "y", model=MODEL, settings={"first_token_s": limit}))
+        await bench.llm(Cmd.llm("a", "x", "y", model=MODEL, settings={name: limit}))
     assert openai.requests == []
 
 
