@@ -35,7 +35,7 @@ from refold.effects.http.keys import nth
 from refold.effects.models.content.messages import PARAGRAPH
 from refold.effects.models.output import FINAL_RESULT, OUTPUT_MODE
 from refold.effects.models.provider_tools import PROVIDER_TOOLS, provider_tools
-from refold.effects.models.trouble import UPDATE, failure_of, finish_reason_of
+from refold.effects.models.trouble import OVERFULL, UPDATE, end_of, failure_of, finish_reason_of
 from refold.effects.tracing import instrument
 
 KEY_HEADER = "Idempotency-Key"
@@ -166,6 +166,12 @@ class ModelRequests:
             case "content_filter":
                 message = f"model {self.name!r} refused, or its filter stopped the answer"
                 raise self._failed(permanent("content_filter", message))
+            case "length" if end_of(response) in OVERFULL:
+                message = (
+                    f"model {self.name!r} filled its context window, so its answer is cut off; shorten the "
+                    "conversation, or name a model with a larger window"
+                )
+                raise self._failed(permanent("context_window", message))
             case "length":
                 raise self._failed(permanent("length", self._cut(response)))
             case "error":

@@ -7,7 +7,8 @@
 | an answer without any choice, or that lacks the calls that  | transient, `empty_answer`                            |
 | it says it makes                                            |                                                      |
 | an answer that ends for another reason than that it is      | as that reason says: transient, `stream_broken`; or  |
-| whole, also one that pydantic-ai does not know              | permanent, `length` or `content_filter`              |
+| whole, also one that pydantic-ai does not know              | permanent, `length`, `context_window`,               |
+|                                                             | `content_filter`                                     |
 | an answer that the provider's client does not know         | permanent, `corrupt_data`                            |
 | a type asked for in a way that the model does not have      | permanent, `configuration`                           |
 | a file that the model or its client cannot take             | permanent, `attachment`                              |
@@ -93,11 +94,20 @@ _ENDS: dict[str, FinishReason] = {
 is that of a whole answer, for which servers have many words."""
 
 
+OVERFULL = frozenset({"context_length_exceeded", "model_context_window_exceeded"})
+"""Reasons of a cut answer that no higher limit of output tokens can change."""
+
+
+def end_of(response: ModelResponse) -> str:
+    """The provider's own word for why an answer ended, in lower case; `none` without one."""
+    return str((response.provider_details or {}).get("finish_reason")).lower()
+
+
 def finish_reason_of(response: ModelResponse) -> FinishReason | None:
     """Why an answer ended; None if the provider has not said why, or in words that nobody knows."""
     if response.finish_reason is not None:
         return response.finish_reason
-    return _ENDS.get(str((response.provider_details or {}).get("finish_reason")).lower())
+    return _ENDS.get(end_of(response))
 
 
 def failure_of(error: Exception, name: str, messages: Sequence[ModelMessage]) -> Failure:

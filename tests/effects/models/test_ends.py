@@ -37,6 +37,7 @@ def ending(reason: str, stream: bool, said: str = "The answer is pa") -> Trouble
         pytest.param("OTHER", FailureKind.TRANSIENT, "stream_broken", id="Google"),
         pytest.param("network_error", FailureKind.TRANSIENT, "stream_broken", id="Zhipu"),
         pytest.param("MAX_TOKENS", FailureKind.PERMANENT, "length", id="a limit"),
+        pytest.param("model_context_window_exceeded", FailureKind.PERMANENT, "context_window", id="Anthropic"),
         pytest.param("guardrail_intervened", FailureKind.PERMANENT, "content_filter", id="a filter"),
     ],
 )
