@@ -182,9 +182,8 @@ def _listed(model: str, usage: Usage, at: datetime) -> float | None:
     provider, _, name = model.partition(":")
     if not name:
         return None
-    tokens = Tokens(
-        input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cache_read_tokens=usage.cached_tokens
-    )
+    cached = min(usage.cached_tokens, usage.input_tokens)  # the list has no price for more
+    tokens = Tokens(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cache_read_tokens=cached)
     # `openai-chat` and `google-gla` are ways to reach the models of `openai` and `google`.
     for one in dict.fromkeys((provider, provider.partition("-")[0])):
         try:

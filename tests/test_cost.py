@@ -184,15 +184,16 @@ def test_a_tool_that_fails_with_a_usage_of_its_own_is_no_model_call() -> None:
 
 def test_cached_tokens_have_their_own_price() -> None:
     """
-    As the price list has it: less than that of other input.
+    As the price list has it: less than that of other input. No more of them are priced than there is input.
     """
-    usual, cached = (
-        price_of("openai:gpt-4o", Usage(input_tokens=1_000, cached_tokens=count), AT)[0] for count in (0, 1_000)
+    usual, cached, more = (
+        price_of("openai:gpt-4o", Usage(input_tokens=1_000, cached_tokens=count), AT)[0] for count in (0, 1_000, 1_001)
     )
 
     assert usual is not None
     assert cached is not None
     assert 0 < cached < usual
+    assert more == cached
 
 
 def test_what_was_not_asked_costs_nothing() -> None:

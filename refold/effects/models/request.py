@@ -151,6 +151,8 @@ class ModelRequests:
         except Exception as error:
             raise self._failed(failure_of(error, self.name, messages)) from error
         _name_once(response.tool_calls, {*self._names, FINAL_RESULT})
+        used = response.usage
+        used.cache_read_tokens = min(used.cache_read_tokens, used.input_tokens)  # some servers count more; see `_usd`
         known = replace(response, parts=[part for part in response.parts if not _is_unknown(part)])
         self.responses.append(known)
         if response.parts and not known.parts and response.finish_reason == "stop" and response.state != "suspended":
@@ -276,7 +278,7 @@ def _is_unmeasured(response: ModelResponse) -> bool:
 def _usd(responses: Sequence[ModelResponse]) -> float | None:
     try:
         return sum(float(response.cost().total_price) for response in responses)
-    except (AssertionError, LookupError, ValueError):  # a model without a name, price or count of tokens
+    except (AssertionError, LookupError, ValueError):  # a model without a name or price, or counts that do not add up
         return None
 
 

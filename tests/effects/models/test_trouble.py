@@ -520,6 +520,22 @@ async def test_usage_that_a_stream_repeats_is_counted_once(bench: Bench, openai:
     assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (8, 6)
 
 
+async def test_no_more_tokens_are_cached_than_there_are(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    Such a count would leave the call without a price.
+    """
+    message = {"role": "assistant", "content": "Tea."}
+    usage = {"prompt_tokens": 5, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 7}}
+    whole = {**CUT_OFF, "model": "gpt-4o", "usage": {**usage, "total_tokens": 14}}
+    openai.say(
+        Trouble(text=json.dumps({**whole, "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}))
+    )
+    used = (await bench.llm(Cmd.llm("a", "x", "y", model="openai:gpt-4o"))).usage
+
+    assert (used.input_tokens, used.cached_tokens) == (5, 5)
+    assert used.usd > 0
+
+
 @pytest.mark.parametrize("offered", [("ha", "haha"), ("haha", "ha")])
 def test_of_two_names_the_longer_one_was_repeated(offered: tuple[str, str]) -> None:
     """
