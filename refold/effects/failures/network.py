@@ -34,7 +34,6 @@ _HTTPX = {
     "ProxyError": "connection",
     "RemoteProtocolError": "connection",
     "DecodingError": "corrupt_data",
-    "LocalProtocolError": "configuration",
 }
 _SDK = {"APITimeoutError": "timeout", "APIConnectionError": "connection", "APIResponseValidationError": "corrupt_data"}
 _KNOWN: dict[str, dict[str, str]] = {
@@ -49,7 +48,6 @@ _KNOWN: dict[str, dict[str, str]] = {
         "ChunkedEncodingError": "connection",
         "ContentDecodingError": "corrupt_data",
         "JSONDecodeError": "corrupt_data",
-        "InvalidHeader": "configuration",
     },
     "aiohttp": {
         "ServerTimeoutError": "timeout",
@@ -63,7 +61,7 @@ TRANSIENT_TYPES = {"timeout": "no answer in time", "connection": "the connection
 """The types of transient network failures, with their wording."""
 
 UNFIT_HEADER = "a header cannot be sent"
-"""Says what `LocalProtocolError` means, whose own text quotes the header's value."""
+"""Says what `unfit_header` finds."""
 
 _UNSENT: dict[str, set[str]] = {
     "httpx": {"ConnectError", "ConnectTimeout", "PoolTimeout"},
@@ -92,6 +90,11 @@ def never_sent(error: BaseException) -> bool:
     return any(cls.__name__ in _UNSENT.get(cls.__module__.partition(".")[0], ()) for cls in type(error).__mro__)
 
 
+def unfit_header(error: BaseException) -> bool:
+    """Whether an HTTP client refused to send a header. Its words quote the header's value, which may be a key."""
+    return type(error).__name__ in ("LocalProtocolError", "InvalidHeader") and "header" in str(error)
+
+
 def by_status(error: BaseException) -> Failure | None:
     """The verdict on an exception that carries an HTTP status; None for any other."""
     found = status_of(error)
@@ -113,18 +116,15 @@ def by_network(error: BaseException, *, sure: bool = False, whom: str | None = N
     kind = _named_type(error)
     whom = addressed(error) if whom is None else whom
     causes = list(chain(error))
+    if unfit_header(error):
+        return permanent("configuration", f"{UNFIT_HEADER}{whom}; look for a line break at the end of a key or token")
     about_network = sure or kind in TRANSIENT_TYPES or isinstance(error, OSError)
-    if kind == "configuration" or (about_network and any(_named_type(one) == "configuration" for one in causes)):
-        way_out = "check that no header or key has a line end or another control character"
-        return permanent("configuration", f"the request is no HTTP{whom}; {way_out}")
     if about_network and any(isinstance(one, ssl.SSLCertVerificationError) for one in causes):
         return permanent("certificate", f"the other side's certificate does not hold{whom}")
     if about_network and any(isinstance(one, socket.gaierror) for one in causes):
         return transient("dns", f"the name of the other side cannot be resolved{whom}")
     if kind in TRANSIENT_TYPES:
         return transient(kind, f"{TRANSIENT_TYPES[kind]}{whom}")
-    if kind == "configuration":
-        return permanent(kind, f"{UNFIT_HEADER}{whom}; look for a line break at the end of a key or token")
     if kind is not None:
         return permanent(kind, f"the answer cannot be read{whom}")
     return _by_os(error)

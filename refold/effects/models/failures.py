@@ -20,6 +20,7 @@ from refold.effects.failures.network import (
     http_failure,
     phrase,
     retry_after,
+    unfit_header,
 )
 
 
@@ -77,18 +78,16 @@ def _of_provider(error: ai.ModelAPIError) -> Failure:
 
 
 _NO_ADDRESS = "its server has no http:// or https:// address; look at the provider's base URL, such as OPENAI_BASE_URL"
-_UNSENDABLE = {
-    "LocalProtocolError": f"{UNFIT_HEADER}; look for a line break in the provider's key and the setting extra_headers",
-    "UnsupportedProtocol": _NO_ADDRESS,
-    "InvalidURL": _NO_ADDRESS,
-}
-"""What an HTTP client does not send, by its exception's name: however often it is asked, no server is."""
+_NO_HEADER = f"{UNFIT_HEADER}; look for a line break in the provider's key and the setting extra_headers"
 
 
 def _unsendable(error: BaseException) -> str:
-    """The setting that keeps a request from being sent; empty if there is none."""
-    names = (type(one).__name__ for one in chain(error, contexts=False))
-    return next((_UNSENDABLE[name] for name in names if name in _UNSENDABLE), "")
+    """The setting that keeps a request from being sent, however often it is tried; empty if there is none."""
+    causes = list(chain(error, contexts=False))
+    if any(unfit_header(one) for one in causes):
+        return _NO_HEADER
+    wrong = any(type(one).__name__ in ("UnsupportedProtocol", "InvalidURL") for one in causes)
+    return _NO_ADDRESS if wrong else ""
 
 
 def _busy(error: ai.ModelAPIError) -> Failure:

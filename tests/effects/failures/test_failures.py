@@ -92,10 +92,10 @@ def test_a_status_has_one_verdict(code: int, kind: FailureKind, library: Any) ->
                     (caused(library.ConnectError("x"), socket.gaierror(-2, "x")), TRANSIENT, "dns"),
                     (caused(library.ConnectError("x"), ssl.SSLCertVerificationError("x")), PERMANENT, "certificate"),
                     (library.DecodingError("x"), PERMANENT, "corrupt_data"),
-                    (library.LocalProtocolError(f"Illegal header value b'{SECRET}\\n'"), PERMANENT, "configuration"),
                     (library.UnsupportedProtocol("x"), PERMANENT, "UnsupportedProtocol"),
                     (library.TooManyRedirects("x"), PERMANENT, "TooManyRedirects"),
                     (library.LocalProtocolError(f"Illegal header value b'{KEY}\\n'"), PERMANENT, "configuration"),
+                    (library.LocalProtocolError("Too much data for declared"), PERMANENT, "LocalProtocolError"),
                 ]
             )
         ],
@@ -107,7 +107,11 @@ def test_a_status_has_one_verdict(code: int, kind: FailureKind, library: Any) ->
         (ai.ModelRequestTimeout("m", 3), TRANSIENT, "timeout"),
         (ai.ModelConnectionError("m", "x"), TRANSIENT, "connection"),
         (caused(ai.ModelConnectionError("m", "x"), socket.gaierror(-2, "x")), TRANSIENT, "dns"),
-        (caused(ai.ModelConnectionError("m", "x"), httpx2.LocalProtocolError(SECRET)), PERMANENT, "configuration"),
+        (
+            caused(ai.ModelConnectionError("m", "x"), httpx2.LocalProtocolError(f"Illegal header value {SECRET}")),
+            PERMANENT,
+            "configuration",
+        ),
         (caused(ai.ModelConnectionError("m", "x"), httpx2.UnsupportedProtocol("x")), PERMANENT, "configuration"),
         (caused(ai.ModelConnectionError("m", "x"), httpx2.InvalidURL(SECRET)), PERMANENT, "configuration"),
         (ai.ModelAPIError("m", SECRET, in_stream=True), TRANSIENT, "stream_broken"),
