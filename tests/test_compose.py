@@ -138,14 +138,17 @@ def test_images_are_pinned(name: str) -> None:
 
 def test_the_worker_image_is_pinned_and_of_this_version() -> None:
     """
-    The image that we build ourselves stands on a pinned one and carries refold's own version.
+    What we build ourselves stands on a pinned image and carries refold's own version. Each service has a name of its
+    own for it, since builds go on side by side.
     """
     dockerfile = (ROOT / "Dockerfile").read_text()
     version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 
     assert re.search(r"^FROM python:3\.\d+\.\d+-slim-\w+$", dockerfile, re.MULTILINE)
     assert version is not None
-    assert SERVICES["worker"]["image"] == f"refold-worker:{version[1]}"
+    built = [(name, service["image"]) for name, service in SERVICES.items() if "build" in service]
+    assert len({image for _, image in built}) == len(built) == 3
+    assert all(re.fullmatch(rf"refold-\w+:{re.escape(version[1])}", image) for _, image in built)
 
 
 def test_the_worker_is_not_process_1() -> None:

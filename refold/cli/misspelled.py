@@ -33,10 +33,11 @@ TEMPORALS = frozenset(f"TEMPORAL_{name}" for name in _TEMPORALS.split())
 """The names of Temporal's own settings that its SDK or refold reads."""
 
 _OTHERS = """
-    CONFIG_FILES TLS_CLIENT1_CA_CERT_DATA TLS_CLIENT2_CA_CERT_DATA TLS_FRONTEND_DISABLE_HOST_VERIFICATION
-    TLS_INTERNODE_DISABLE_HOST_VERIFICATION TLS_SERVER_CA_CERT TLS_SERVER_CERT_DATA TLS_SERVER_KEY_DATA
+    CONFIG_FILES TLS_CLIENT1_CA_CERT_DATA TLS_CLIENT2_CA_CERT_DATA TLS_ENABLE_HOST_VERIFICATION
+    TLS_FRONTEND_DISABLE_HOST_VERIFICATION TLS_INTERNODE_DISABLE_HOST_VERIFICATION TLS_SERVER_CA_CERT
+    TLS_SERVER_CERT_DATA TLS_SERVER_KEY_DATA
 """
-"""What Temporal's server reads that is like a client's setting."""
+"""What Temporal's server and its UI read that is like a client's setting."""
 
 
 def misspelled(names: Iterable[str]) -> Iterator[str]:

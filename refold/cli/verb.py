@@ -220,11 +220,11 @@ _kept: list[asyncio.Runner] = []
 async def _tasks_ended() -> bool:
     """Cancel the tasks that a verb left, and close generators that nobody reads; False if some have not ended within
     `TASKS_S`."""
-    for task in _others():
-        task.cancel()
     try:
         async with asyncio.timeout(TASKS_S):
-            while left := _others():
+            while left := _others():  # a task may start another one as it ends
+                for task in left:
+                    task.cancel()
                 await asyncio.wait(left)
             # Only now: Python refuses to close a generator that a task still reads.
             await asyncio.get_running_loop().shutdown_asyncgens()

@@ -53,7 +53,8 @@ class McpServer(BaseModel):
         headers: Headers of each request, for example `{"Authorization": "Bearer …"}`. Whitespace around a value, as the
             line end of a file that holds a secret, is left out; a value of other than printable ASCII is refused.
         trusted: Accept the server's hints about which tools are read-only and which are idempotent.
-        timeout_s: The time limit of one request, in seconds; at most `LONGEST_CALL_S`.
+        timeout_s: The time limit of one request, and of all pages of the list of tools together, in seconds; at most
+            `LONGEST_CALL_S`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
