@@ -7,7 +7,7 @@ the task ends, and one after which the skill goes on although other gates are op
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -27,7 +27,13 @@ class RefusedEvents(NamedTuple):
     why: str
 
 
-def refused(skill: Skill, snapshot: Snapshot, events: Sequence[Event], at: datetime) -> RefusedEvents | None:
+def refused(
+    skill: Skill,
+    snapshot: Snapshot,
+    events: Sequence[Event],
+    at: datetime,
+    patched: Callable[[str], bool] | None = None,
+) -> RefusedEvents | None:
     """Why a task cannot take all of these events, in this order and with nothing in between; None if it can.
 
     Args:
@@ -35,9 +41,10 @@ def refused(skill: Skill, snapshot: Snapshot, events: Sequence[Event], at: datet
         snapshot: The task.
         events: At least one; several are `DecisionMade`.
         at: The time at which the task takes them.
+        patched: See `refusal`.
     """
     for number, event in enumerate(events):
-        why = refusal(skill, snapshot, event, at)
+        why = refusal(skill, snapshot, event, at, patched)
         if len(events) > 1 and isinstance(event, DecisionMade):
             why = why or _not_with_others(snapshot, event, events[:number], at, is_last=number == len(events) - 1)
             if why:

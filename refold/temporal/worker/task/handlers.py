@@ -19,6 +19,7 @@ from refold.core.errors import InputRejected
 from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event, Unreadable, UserMessage
 from refold.core.fold.apply import fold
 from refold.core.fold.journal import Entry
+from refold.core.fold.questions import FITS_STEP
 from refold.core.fold.snapshot import Pending, Receipt, Snapshot
 from refold.core.fold.wanted import finished
 from refold.core.gates import DecisionMade
@@ -305,8 +306,18 @@ class TaskHandlers(ABC):
         return Accepted(seq=self._take_events(*events).seq)
 
     def _refuse_late(self, events: Sequence[Event]) -> None:
-        if (found := self._refusal(events)) is not None:
+        if (found := self._refusal(events, self._patched_late)) is not None:
             raise ApplicationError(found.why, type=REFUSED_LATE, non_retryable=True)
+
+    def _patched_late(self, patch: str) -> bool:
+        """The answer that the fold will get, since a replay comes here, too; the validators are not called again."""
+        if patch == FITS_STEP:
+            return True  # never asked here, so that histories with such a refusal have no marker
+        if (known := self._now.patches.get(patch)) is not None:
+            return known
+        if not (answer := workflow.patched(patch)):
+            self._now = self._now.changed({"patches": {**self._now.patches, patch: False}})  # for the validators
+        return answer
 
     def _taken_as(self, event: Event) -> int | None:
         """The entry that took the same delivery before, so that its sender gets the same answer; None if none did."""
@@ -314,12 +325,12 @@ class TaskHandlers(ABC):
             return None  # the second call to an address is refused
         return self._now.seen.get(event.delivery_id)
 
-    def _refusal(self, events: Sequence[Event]) -> RefusedEvents | None:
+    def _refusal(self, events: Sequence[Event], patched: Callable[[str], bool] | None = None) -> RefusedEvents | None:
         if self._first is not None and not isinstance(events[0], CancelRequested):
             return RefusedEvents(events[0], f"task {self._now.task_id!r}: {self._not_begun()}")
         if self._taken_as(events[0]) is not None:
             return None
-        return refused(self.skill, self._now, events, workflow.now())
+        return refused(self.skill, self._now, events, workflow.now(), patched)
 
     def _not_begun(self) -> str:
         return not_begun(self._now.task_id, self._begins_at())
