@@ -220,17 +220,21 @@ class Projection:
     def told(self, transition: TransitionRow) -> None:
         """Record that hooks have received a transition, and all before it.
 
-        Changes nothing if another task has the id by now, or hooks have received later transitions.
+        Changes nothing if another task has the id by now, or hooks have received later transitions. Counts also where
+        `clear` has removed the task meanwhile.
 
         Raises:
             ProjectionUnavailable: The database does not answer.
         """
         task_id, number = transition.task_id, transition.number
         there = select(TRANSITIONS.c.timestamp).where(TRANSITIONS.c.id == transition.id)
+        cleared = select(_CLEARED.c.began).where(_CLEARED.c.task_id == task_id)
         known = select(_TOLD.c.number).where(_TOLD.c.task_id == task_id)
 
         def write(connection: Connection) -> None:
             same = connection.execute(there).scalar() == transition.at.isoformat()
+            if (began := connection.execute(cleared).scalar()) is not None:  # a task before that one ended earlier
+                same = datetime.fromisoformat(began) <= transition.at
             if same and number > (connection.execute(known).scalar() or 0):
                 _put(connection, _TOLD, task_id, number)
 

@@ -770,6 +770,48 @@ def test_a_rebuilt_table_tells_nobody_twice(file: Path) -> None:
     assert [one.to_state for one in heard] == [TaskState.RUNNING, TaskState.PAUSED]
 
 
+@pytest.mark.parametrize("amid", [1, 2])
+def test_a_table_that_is_rebuilt_while_a_hook_works_tells_nobody_twice(file: Path, amid: int) -> None:
+    """
+    Another process empties the tables before what the hook received is recorded.
+    """
+    engine = engine_with("t")
+    heard: list[int] = []
+
+    def hook(one: TransitionRow) -> None:
+        heard.append(one.number)
+        if len(heard) == amid:
+            Projection(str(file)).clear()
+
+    for _ in range(2):
+        asyncio.run(Projector(engine, Projection(str(file)), [hook]).once())
+
+    assert heard == [1, 2]
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_what_hooks_received_of_a_removed_task_counts_for_no_other(file: Path, rebuilt: bool) -> None:
+    """
+    The tables are emptied while a hook receives its last transition, and then another task has its id.
+    """
+    earlier, later = engine_with("t"), engine_with()
+    answer(earlier, "t")
+    later.clock.advance(3600)
+    asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
+    projection = Projection(str(file))
+    asyncio.run(Projector(earlier, projection).once())
+    (received,) = projection.untold()
+    if rebuilt:
+        projection.forget("t")
+        asyncio.run(Projector(later, projection).once())
+    projection.clear()
+    projection.told(received[-1])
+    heard: list[int] = []
+    asyncio.run(Projector(later, projection, [lambda one: heard.append(one.number)]).once())
+
+    assert heard == [1, 2]
+
+
 @pytest.mark.parametrize("answered", [False, True])
 def test_a_rebuilt_table_tells_of_a_task_that_has_the_id_of_an_earlier_one(file: Path, answered: bool) -> None:
     """
