@@ -348,7 +348,7 @@ class Projection:
                 return work(connection)
         except SQLAlchemyError as error:
             said = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()[0]
-            if isinstance(error, DataError | IntegrityError):
+            if _of_a_row(error):
                 raise RowRefused(
                     f"the projection in {self.place} refuses a row: {said}; remove what refuses it there, such as a "
                     "trigger or a constraint, or name another database"
@@ -389,6 +389,12 @@ class Projection:
                 if writes:  # one writer at a time: two that project a task for the first time see no row to lock
                     connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
             yield connection
+
+
+def _of_a_row(error: SQLAlchemyError) -> bool:
+    """Whether the database refuses a row. SQLAlchemy has no class for what a trigger of PostgreSQL raises."""
+    state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+    return isinstance(error, DataError | IntegrityError) or state == "P0001" or state[:2] in ("22", "23", "44")
 
 
 def _settings(connection: sqlite3.Connection, _record: object) -> None:

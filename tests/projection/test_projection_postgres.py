@@ -105,6 +105,29 @@ def test_tables_of_another_program_are_refused(server: Postgres) -> None:
     projection.close()
 
 
+def test_a_row_that_a_trigger_refuses_holds_up_no_other(server: Postgres) -> None:
+    """
+    Whatever it raises: PostgreSQL has a class of its own for that, which is no error of data.
+    """
+    projection, engine = Projection(url := server.another("refusing")), create_engine(driven(url))
+    projection.row("t")
+    with engine.begin() as other:
+        other.exec_driver_sql(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN IF NEW.task_id = 'odd' THEN RAISE EXCEPTION 'not this one'; END IF; RETURN NEW; END $$"
+        )
+        other.exec_driver_sql(
+            "CREATE TRIGGER refuses BEFORE INSERT ON task_checkpoints FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+    engine.dispose()
+    done = asyncio.run(Projector(engine_with("odd", "there"), projection).once())
+    projection.close()
+
+    assert [*done.unread] == ["odd"]
+    assert "refuses a row: not this one" in done.unread["odd"]
+    assert done.tasks == 1
+
+
 def driven(url: str) -> str:
     """The URL for SQLAlchemy, with the driver's name."""
     return url.replace("postgresql://", "postgresql+psycopg://", 1)
