@@ -371,11 +371,15 @@ class Projection:
             if known.has_table(table.name):
                 there = {one["name"] for one in known.get_columns(table.name)}
                 ours = {column.name for column in table.columns}
-                for what, names in (("has no column", ours - there), ("has, besides ours, the column", there - ours)):
+                more, drop = "has, besides ours, the column", "or drop the table if nobody needs it"
+                for what, names, way_out in (
+                    ("has no column", ours - there, drop),
+                    (more, there - ours, f"remove the column if somebody added it by hand, {drop}"),
+                ):
                     if names:
                         problem = (
                             f"its table {table.name} {what} {', '.join(sorted(names))}, so another program or release "
-                            "made it; name another database, or drop the table if nobody needs it"
+                            f"made it; name another database, {way_out}"
                         )
                         raise DefinitionError(self.place, [problem], what="projection")
 

@@ -741,6 +741,22 @@ def test_tables_of_somebody_else_are_refused(file: Path, columns: str) -> None:
     assert rows(file, "task_checkpoints") == []
 
 
+def test_a_column_that_somebody_added_is_named(file: Path) -> None:
+    """
+    To remove it is enough: the rows stay.
+    """
+    asyncio.run(Projector(engine_with("t"), Projection(str(file))).once())
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("ALTER TABLE task_checkpoints ADD COLUMN seen TEXT")
+        with pytest.raises(
+            DefinitionError, match=r"task_checkpoints .*column seen.*remove the column if somebody added"
+        ):
+            Projection(str(file)).row("t")
+        db.execute("ALTER TABLE task_checkpoints DROP COLUMN seen")
+
+    assert Projection(str(file)).row("t").number == 2
+
+
 def test_the_store_of_lifecycles_is_refused(file: Path) -> None:
     """
     Its two tables have the projection's names and columns, and one more: emptied, it would perform effects twice.
