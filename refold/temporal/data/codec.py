@@ -12,7 +12,7 @@ import importlib
 import os
 import threading
 from collections.abc import Coroutine, Mapping
-from functools import cached_property, lru_cache
+from functools import cache
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
@@ -167,6 +167,7 @@ class CodecSeal:
 
     def __init__(self, codec: PayloadCodec) -> None:
         self._given = codec
+        self._made: dict[int, PayloadCodec] = {}
 
     def sealed(self, text: str) -> str:
         """See `refold.effects.ledger.store.Seal`."""
@@ -188,19 +189,24 @@ class CodecSeal:
         [decoded] = await self._codec.decode([payload])
         return decoded
 
-    @cached_property
+    @property
     def _codec(self) -> PayloadCodec:
         """The codec for the loop of seals. Made within that loop: a client may bind itself to the loop that it sees."""
         make = vars(self._given).get(_FACTORY)
-        return self._given if make is None else fit(make())
+        if make is None:
+            return self._given
+        if os.getpid() not in self._made:
+            self._made[os.getpid()] = fit(make())
+        return self._made[os.getpid()]
 
 
 _starting = threading.Lock()
+os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)
 
 
 def _in_loop(coding: Coroutine[Any, Any, Payload]) -> Payload:
     with _starting:
-        loop = _loop_of_seals()
+        loop = _loop_of_seals(os.getpid())
     return asyncio.run_coroutine_threadsafe(_contained(coding), loop).result()
 
 
@@ -211,9 +217,12 @@ async def _contained(coding: Coroutine[Any, Any, Payload]) -> Payload:
         raise CodecError(f"the codec raised SystemExit({error}); let it raise an Exception") from error
 
 
-@lru_cache(maxsize=1)
-def _loop_of_seals() -> asyncio.AbstractEventLoop:
-    """Runs as long as the process: several ledgers share it, and nobody ends a codec."""
+@cache
+def _loop_of_seals(process: int) -> asyncio.AbstractEventLoop:
+    """Runs as long as the process: several ledgers share it, and nobody ends a codec.
+
+    The thread of a loop does not outlive a fork, so a forked process has a loop of its own.
+    """
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="refold-seal", daemon=True).start()
     return loop

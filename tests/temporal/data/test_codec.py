@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -361,6 +362,31 @@ async def test_a_codec_with_a_client_encrypts_the_ledger(monkeypatch: pytest.Mon
     await converter.encode([SECRET])
 
     assert opened == ["one", "two"]
+
+
+FORKED = """
+import os, signal
+from refold.temporal.data.codec import CodecSeal, codec_from_env
+
+seal = CodecSeal(codec_from_env())
+seal.sealed("one")
+if (child := os.fork()) == 0:
+    signal.alarm(20)  # ends a child that waits for ever
+    print(seal.opened(seal.sealed("two")), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(seal.opened(seal.sealed("three")))
+"""
+
+
+def test_a_fork_encrypts_the_ledger_in_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The thread of its parent's loop is not there, as where a web server forks; the parent goes on with its own.
+    """
+    monkeypatch.setenv("REFOLD_CODEC", "tests.temporal.data.test_codec:OfOneLoop")
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["two", "three"]
 
 
 class Exiting(Plain):
