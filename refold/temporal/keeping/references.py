@@ -34,6 +34,9 @@ _ENDS = (
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
 )  # fmt: skip
 
+_SENT = (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
+"""Events that hold what somebody sent to a task. He may say anything of its encoding, and no own value is in it."""
+
 
 @dataclass(slots=True)
 class References:
@@ -65,7 +68,7 @@ async def references_of(client: Client, task_id: str, runs: Iterable[str]) -> Re
         async for event in history_of(client, task_id, run_id):
             for payload in payloads_in(event):
                 claim = reference_in(payload)
-                named, kept = await _parts_in(client, payload, found)
+                named, kept = await _parts_in(client, payload, found, sent=event.event_type in _SENT)
                 # Each run names the journals of all earlier ones.
                 parts = {key for key in named if key in found.own or await _is_of(codec, key, task_id, found)}
                 found.own |= parts
@@ -82,25 +85,27 @@ def _is_end(event: HistoryEvent) -> bool:
     return event.event_type in _ENDS or RESULT_MEMO in memo
 
 
-async def _parts_in(client: Client, payload: Payload, found: References) -> tuple[set[str], bool]:
+async def _parts_in(client: Client, payload: Payload, found: References, *, sent: bool) -> tuple[set[str], bool]:
     """What looks like a reference to a stored part, by key, and whether the payload's own parts were to be stored."""
     try:
-        sent = await plain(payload, client.data_converter)
+        decoded = await plain(payload, client.data_converter)
+        if why := still_encoded(decoded):
+            raise CodecError(why)
     except ValueMissing as error:
         found.missing.add(error.key)
         return set(), False
-    except (CodecError, StorageUnusable) as error:
+    except CodecError as error:
+        found.locked = found.locked if sent else str(error)
+        return set(), False
+    except StorageUnusable as error:
         found.locked = str(error)
         return set(), False
     except StorageError as error:
         claim = reference_in(payload)
         found.unread["a payload" if claim is None else claim.claim_data["sha256"]] = str(error)
         return set(), False
-    if why := still_encoded(sent):
-        found.locked = why
-        return set(), False
-    named = {key.decode() for key in _PART.findall(sent.data)} - parts_of(sent).keys()  # these travel in the payload
-    return named, not lacks_storage(sent)
+    named = {key.decode() for key in _PART.findall(decoded.data)} - parts_of(decoded).keys()  # these travel with it
+    return named, not lacks_storage(decoded)
 
 
 async def _is_of(codec: PartsCodec, key: str, task_id: str, found: References) -> bool:

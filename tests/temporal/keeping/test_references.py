@@ -17,14 +17,18 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import (
     HistoryEvent,
     WorkflowExecutionContinuedAsNewEventAttributes,
+    WorkflowExecutionSignaledEventAttributes,
     WorkflowExecutionStartedEventAttributes,
+    WorkflowExecutionUpdateAcceptedEventAttributes,
     WorkflowPropertiesModifiedEventAttributes,
 )
+from temporalio.api.update.v1 import Input, Request
 from temporalio.client import Client
 from temporalio.converter import DataConverter, PayloadCodec
 
 from refold.core.authoring.define import skill_of
 from refold.core.fold.apply import planned
+from refold.temporal.data.codec import KEY_ID
 from refold.temporal.data.payloads import LIMIT_BYTES, REFERENCE_TYPE, Stored, data_converter
 from refold.temporal.data.storage import VALUE_KEY, Folder, Off
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Segment
@@ -193,6 +197,42 @@ async def test_what_no_codec_has_encrypted_keeps_no_task(tmp_path: Path, payload
     converter = data_converter(Folder(tmp_path), Encryption({"k": b"n" * 32}))
     runs = await runs_of(converter, 1)
     runs["r0"][0].workflow_execution_started_event_attributes.input.payloads.append(payload)
+
+    found = await references_of(cast("Client", Kept(converter, runs)), "t1", runs)
+
+    assert not found.locked
+    assert len(found.own) == 1
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"encoding": b"json/plain-x"}, id="unknown"),
+        pytest.param({"encoding": b""}, id="empty"),
+        pytest.param({"encoding": b"encrypted, but not by the key 'k'"}, id="as an error"),
+        pytest.param({"encoding": b"binary/encrypted", KEY_ID: b"nobody's"}, id="unknown key"),
+        pytest.param({"encoding": b"binary/encrypted", KEY_ID: b"k"}, id="forged"),
+    ],
+)
+async def test_what_somebody_sent_keeps_no_task(tmp_path: Path, metadata: dict[str, bytes]) -> None:
+    """
+    A signal or an update names any encoding or key, and stands in history as it came; no journal is in it.
+    """
+    converter = data_converter(Folder(tmp_path), Encryption({"k": b"n" * 32}))
+    runs = await runs_of(converter, 1)
+    came = Payloads(payloads=[Payload(metadata=metadata, data=b"1" * 40)])
+    signal = WorkflowExecutionSignaledEventAttributes(signal_name="message", input=came)
+    update = WorkflowExecutionUpdateAcceptedEventAttributes(accepted_request=Request(input=Input(args=came)))
+    runs["r0"] += [
+        HistoryEvent(
+            event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED,
+            workflow_execution_signaled_event_attributes=signal,
+        ),
+        HistoryEvent(
+            event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
+            workflow_execution_update_accepted_event_attributes=update,
+        ),
+    ]
 
     found = await references_of(cast("Client", Kept(converter, runs)), "t1", runs)
 
