@@ -46,7 +46,7 @@ from refold.testing.answers import ScriptError
 from refold.testing.past import Past, check_past, id_of, is_of_gate
 from refold.testing.strategies import Happening, Life, Made, first_of, lineages
 
-_ONLY_COUNTED = {"seq", "at", "refused"}
+_ONLY_COUNTED = {"seq", "at", "refused", "patches"}
 
 
 class LawBroken(RefoldError, AssertionError):
@@ -323,7 +323,7 @@ def _alike(law: str, one: list[str], other: list[str], history: Sequence[Happeni
 
 
 def _check_refusal(skill: Skill, before: Snapshot, entry: Entry, after: Snapshot, history: Sequence[Happening]) -> None:
-    law = "what is refused changes nothing but the number, the time and the count of refusals"
+    law = "what is refused changes nothing but the number, the time, the count of refusals and the answers of patches"
     expected = refusal(skill, before, entry.event, entry.at)
     if entry.refused != expected:
         raise LawBroken("what is refused is what validators refuse", f"{entry.refused!r}, not {expected!r}", history)
@@ -334,7 +334,7 @@ def _check_refusal(skill: Skill, before: Snapshot, entry: Entry, after: Snapshot
         if after.refused != before.refused:
             raise LawBroken(law, "the count of refusals changed without one", history)
         return
-    caused = entry.model_dump(exclude={"seq", "at", "event", "refused"}, exclude_defaults=True)
+    caused = entry.model_dump(exclude={"event", *_ONLY_COUNTED}, exclude_defaults=True)
     changed = [
         name
         for name in Snapshot.model_fields

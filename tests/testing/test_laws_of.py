@@ -150,6 +150,23 @@ def test_one_history_can_be_checked() -> None:
     assert "1. 2026-01-01T00:00:00+00:00 UserMessage" in str(raised.value)
 
 
+def test_a_reply_that_is_refused_by_a_patch_keeps_the_laws() -> None:
+    """
+    The refusal depends on a patch of refold, whose answer its entry records.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        return ctx.await_input("answer", "Well?")
+
+    async def end(ctx: Ctx, answer: int | None) -> Transition:
+        return ctx.complete(str(answer))
+
+    skill = table("asks_for_a_number", Step("begin", begin).start(), Step("end", end).resume_from("begin"))
+    history = [Happening(UserMessage(content=Content.from_text(said)), START) for said in ("go", "many", "5")]
+
+    assert [bool(entry.refused) for entry in check_history(skill, history)] == [False, True, False]
+
+
 def test_a_part_with_a_timeout_and_a_gate_that_tells_its_approvers_keep_the_laws() -> None:
     """
     The part goes on once, beside its timeout; and what tells the approvers has no number of its own.
