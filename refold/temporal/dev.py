@@ -48,7 +48,7 @@ TIMER_SHIFT = 'history.timerProcessorMaxTimeShift="1ms"'
 FAIRNESS = "matching.enableFairness=true"
 TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled=true"
 
-SQLITE = b"SQLite format 3\0"
+_SQLITE = b"SQLite format 3\0"
 """How each SQLite file begins that is not empty."""
 
 # A commit stays durable, at a quarter of the fsyncs.
@@ -350,10 +350,10 @@ def _unusable_file(db: Path) -> str | None:
         return "it is no regular file; name another one"
     try:
         with db.open("rb") as file:
-            begins = file.read(len(SQLITE))
+            begins = file.read(len(_SQLITE))
     except OSError as error:
         return f"it cannot be read ({error.strerror or error}); make it readable, or name another file"
-    return None if begins in (b"", SQLITE) else "it is no SQLite database; name another file, or one that is not there"
+    return None if begins in (b"", _SQLITE) else "it is no SQLite database; name another file, or one that is not there"
 
 
 async def _locked(db: Path, claims: ExitStack) -> int:

@@ -37,7 +37,7 @@ from refold.core.commands import EffectPolicy
 from refold.core.retry_policy import FailureKind
 from refold.core.schema import first_line
 from refold.effects.failures.classify import REFUSING
-from refold.effects.failures.network import http_failure, never_sent, retry_after
+from refold.effects.failures.network import UNFIT_HEADER, http_failure, never_sent, retry_after, unfit_header
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.http.certificates import trusted
 from refold.effects.mcp.http import HEARD, McpHttp, listen
@@ -338,8 +338,8 @@ class Session:
         said = (first_line(error) if isinstance(error, Exception) else "") or type(error).__name__
         if self.server.command is not None and isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
             said = f"its program {self.server.command!r} ended; what it wrote on stderr is on the worker's"
-        if isinstance(error, httpx2.LocalProtocolError):  # it quotes the header, which may be a key
-            said = "a request to it is no HTTP, as with a line end in a header"
+        if unfit_header(error):
+            said = UNFIT_HEADER
         return TryLater(f"MCP server {self.server.name!r} cannot be reached: {said}", type="mcp_server", unsent=True)
 
     def _broken_off(self, error: httpx2.RequestError, what: str) -> TryLater:

@@ -156,7 +156,7 @@ async def test_no_header_is_in_a_failure(shop: Shop) -> None:
     with listing() as serving:
         unchecked = McpServer(name="shop", url=serving.address).model_copy(update={"headers": {"X-Key": "s3cret\n"}})
         shop.tools = McpTools([unchecked])
-        with pytest.raises(TryLater, match="cannot be reached: a request to it is no HTTP") as refused:
+        with pytest.raises(TryLater, match=r"cannot be reached: a header cannot be sent$") as refused:
             await shop("shop.search")
     assert "s3cret" not in str(refused.value)
 
