@@ -52,6 +52,13 @@ OVER_PATCH = "refold.over_begins"
 HELD_PATCH = "refold.held_too"
 """Marks a run that holds a seal, or what came of a signal to another task, until its stretch has ended."""
 
+AT_ONCE = 100
+"""How many held events a task takes in one workflow task. The SDK gives an activation two seconds, and ten thousand
+messages may have come for a stretch whose worker died."""
+
+APART_PATCH = "refold.held_apart"
+"""Marks a run that took more held events than `AT_ONCE`, in several workflow tasks."""
+
 COMMIT = timedelta(milliseconds=1)
 END_PATIENCE = timedelta(seconds=60)
 LEDGER_PATIENCE = timedelta(seconds=8)
@@ -193,7 +200,7 @@ class Stretches:
                 )
             except FailureError:  # no ledger that could be used: this run takes the regular way
                 self._off = True
-                self._end()
+                await self._ending()
                 return
         await workflow.sleep(COMMIT)
         self._state, self._first_at, self._begun, self._bytes = _State.OPEN, None, 0, 0
@@ -230,6 +237,14 @@ class Stretches:
 
     async def _taking_held(self) -> None:
         await workflow.sleep(COMMIT)
+        await self._ending()
+
+    async def _ending(self) -> None:
+        while len(self._held) > AT_ONCE and workflow.patched(APART_PATCH):
+            some, self._held = self._held[:AT_ONCE], self._held[AT_ONCE:]
+            for take in some:
+                self._safely(take)
+            await workflow.sleep(COMMIT)
         self._end()
 
     def _end(self) -> None:

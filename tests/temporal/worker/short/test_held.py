@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob
 from temporalio.bridge.proto.workflow_commands import ScheduleLocalActivity
 
@@ -12,6 +13,7 @@ from refold import Content
 from refold.core.events import UserMessage
 from refold.effects.short.stretch import RUNS, STRETCH, Record
 from refold.temporal.data.wire import LEDGER_ACTIVITY, TaskStart
+from refold.temporal.worker.short.stretch import AT_ONCE
 from tests.temporal.worker.activated import BEGAN, CONVERTER, Activated, delivered, fired, signaled
 from tests.temporal.worker.short.short_skills import ShortErrandWorkflow
 
@@ -77,3 +79,22 @@ async def test_the_next_report_waits_for_the_end_of_the_stretch(first: str) -> N
     after = part.act(fired(2))
 
     assert (during, at_end[-1], after) == (["set_patch_marker"], "start_timer", ["signal_external_workflow_execution"])
+
+
+async def test_thousands_of_held_messages_are_taken_in_several_workflow_tasks() -> None:
+    """
+    A worker may find ten thousand messages beside a stretch, and the SDK gives it two seconds for an activation.
+    """
+    part = Part()
+    part.run.take(part.looked)
+    messages = [signaled("message", f"message {n}") for n in range(2 * AT_ONCE + 50)]
+    for start in range(0, len(messages), 50):
+        part.act(*messages[start : start + 50])
+
+    part.act(ended(part.stretch, [part.looked]))
+    with capture_logs() as logs:
+        taken = [part.act(fired(timer))[-1] for timer in (2, 3, 4)]
+
+    assert taken == ["start_timer", "start_timer", "complete_workflow_execution"]
+    refused = [line for line in logs if line["event"] == "event_refused"]
+    assert len(refused) == len(messages) - 1  # the first was the answer
