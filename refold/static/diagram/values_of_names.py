@@ -146,26 +146,30 @@ class _Flow:
         return _joined(self.through(after, _joined(*ends, *jumps)), *jumps)  # `break` leaves out the `else`
 
     def _after_try(self, statement: ast.Try | ast.TryStar, before: Held) -> Held | None:
-        assigned: list[Held] = []  # whichever of the body's assignments comes last before it fails
-        for node in (node for one in statement.body for node in ast.walk(one)):
-            match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    assigned.append({name: (value,)})
-                case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                    assigned.append({name: (value,)})
-                case _:
-                    pass
-        failed = _joined(before, *assigned)
+        failed = _joined(before, *_assigned(statement.body))
         ends = [self.through(statement.orelse, self.through(statement.body, before))]
         ends += [self.through(one.body, failed) for one in statement.handlers]
         end = _joined(*ends)
-        after = self.through(statement.finalbody, failed if end is None else end)
-        return None if end is None else after
+        # `finally` is also reached where something fails or leaves, and nothing after it is then.
+        self.through(statement.finalbody, _joined(failed, *_assigned(statement.handlers), *_assigned(statement.orelse)))
+        return None if end is None else self.through(statement.finalbody, end)
 
     def _read(self, node: ast.AST, before: Held) -> None:
         for name in ast.walk(node):
             if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load):
                 self.found[name] = tuple(dict.fromkeys((*self.found.get(name, ()), *before.get(name.id, ()))))
+
+
+def _assigned(within: Sequence[ast.AST]) -> Iterator[Held]:
+    """What each assignment gives its name: whichever comes last before something fails."""
+    for node in (node for one in within for node in ast.walk(one)):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                yield {name: (value,)}
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                yield {name: (value,)}
+            case _:
+                pass
 
 
 def _joined(*ways: Held | None) -> Held | None:

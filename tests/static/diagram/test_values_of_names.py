@@ -111,6 +111,8 @@ def _found(function: ast.FunctionDef) -> Iterator[tuple[int, set[object]]]:
         ("a = 1\nfor x in y:\n    use(0, a)\n    a = 2", {1, 2}),
         ("a = 1\nwhile x:\n    if y:\n        a = 3\n        break\n    a = 2\nuse(0, a)", {1, 2, 3}),
         ("a = 1\nmatch x:\n    case 1:\n        a = 2\n    case _:\n        a = 3\nuse(0, a)", {2, 3}),
+        ("a = 1\ntry:\n    x()\n    a = 2\nfinally:\n    use(0, a)", {1, 2}),
+        ("a = 1\ntry:\n    x()\n    a = 2\nfinally:\n    y()\nuse(0, a)", {2}),
     ],
 )
 def test_only_what_may_be_held_is_found(body: str, numbers: set[int]) -> None:

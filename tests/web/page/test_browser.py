@@ -109,15 +109,19 @@ Open = Callable[..., Awaitable[Page]]
 async def opened(browser: Browser, dev: Dev) -> AsyncIterator[Open]:
     """Opens a path of the page in a browser of its own: `await opened("tasks", name="bob", java_script_enabled=False)`.
 
-    At the end no page may have said anything on its console; with `silent`, not even that the server refused something.
+    At the end no page may have said anything on its console but that the server refused something; with `silent`, not
+    even that; with `late`, also that an answer took more than a minute.
     """
     said: list[str] = []
     async with AsyncExitStack() as stack:
 
-        async def open_(path: str = "", *, name: str = "", silent: bool = False, **context: Any) -> Page:
+        async def open_(
+            path: str = "", *, name: str = "", silent: bool = False, late: bool = False, **context: Any
+        ) -> Page:
             def hear(text: str) -> None:
                 # A browser itself writes such a line where a server is away, or answers that something was refused.
-                if silent or not text.startswith("Failed to load resource"):
+                refused = text.startswith("Failed to load resource") and not silent
+                if not (refused or (late and text.startswith("htmx: htmx:error: timeout"))):
                     said.append(text)
 
             own = await browser.new_context(**{"base_url": dev.up["page"], **context})
@@ -393,7 +397,7 @@ async def test_a_connection_that_died_in_silence_is_made_anew(opened: Open, engi
     """
     other = await opened()
     async with Way(dev.up["page"]) as way:
-        page = await opened("skills", base_url=way.page)
+        page = await opened("skills", late=True, base_url=way.page)
         await page.clock.install()
         async with page.expect_response(re.compile(r"/live(\?|$)")):
             await page.goto("")
