@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from time import thread_time
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -35,6 +36,14 @@ ALONE_BYTES = 16 * 1024
 ENOUGH_BYTES = 16 * 1024
 """Once a record has this size, and nothing is under way, the activity ends, so that history can hold the record itself;
 another one goes on. What many effects at once bring may go to storage."""
+
+ENOUGH_S = 0.25
+"""Once the task's code has run for so long on what a record holds, in seconds of a processor, the activity ends as for
+`ENOUGH_BYTES`: a replay gives the task the whole record in one activation, and the SDK two seconds for that."""
+
+MOST_S = 1.5
+"""For how long the task's code may run for one outcome, in seconds of a processor. A replay could not give it the
+outcome in time, so the activity fails before history holds it."""
 
 PLACES = 3
 """How many stretches of a worker go on at once, as long as their effects take less than `QUICK_S`: all that they use is
@@ -161,6 +170,7 @@ class Stretch:
         self._going: dict[str, Going] = {}  # by their ids, in the order in which they were asked for
         self._records: list[Record] = []
         self._bytes = 0
+        self._thought_s = 0.0
         self._is_new = False  # the newest outcome: who lacked it has not asked for what the task asks for then
 
     async def records(self) -> list[Record]:
@@ -168,7 +178,7 @@ class Stretch:
 
         Raises:
             CancelledError: The activity was canceled before there was an outcome.
-            TimeoutError: The task's code hangs.
+            TimeoutError: The task's code hangs, or ran for longer than a replay could let it.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._places.acquire(), PLACE_S)
@@ -205,7 +215,8 @@ class Stretch:
         if wants.over:
             return True
         # While something is under way, a full record does not end: a failure that comes meanwhile would be lost.
-        return not self._going and (not wants.asked or self._bytes >= ENOUGH_BYTES)
+        is_full = self._bytes >= ENOUGH_BYTES or self._thought_s >= ENOUGH_S
+        return not self._going and (not wants.asked or is_full)
 
     async def _next(self) -> Record:
         """The outcome of the effect that was asked for first."""
@@ -223,12 +234,26 @@ class Stretch:
 
     async def _told(self, record: Record | None) -> NextWants:
         # Not `to_thread`: the task's code must not run within the context of an activity.
-        step, self._telling = self._threads.run(self._run.take, record), True
+        step, self._telling = self._threads.run(_timed, self._run, record), True
         await asyncio.wait([step], timeout=STEP_S)
         self._telling = False
         if not step.done():
             raise TimeoutError(f"the code of a task ran for {STEP_S:g} s without an await")
-        return step.result()
+        wants, thought_s = step.result()
+        self._thought_s += thought_s
+        if thought_s > MOST_S:
+            raise TimeoutError(
+                f"the code of a task ran for {thought_s:.1f} s without an await, and no worker could replay that, "
+                f"since Temporal allows two seconds; let an effect do what takes longer than {MOST_S} s"
+            )
+        return wants
+
+
+def _timed(run: Run, record: Record | None) -> tuple[NextWants, float]:
+    """What the task wants, and for how long its code ran on the outcome, in seconds of a processor."""
+    began = thread_time()
+    wants = run.take(record)
+    return wants, thread_time() - began if record else 0.0
 
 
 async def _left(one: Going) -> Record:

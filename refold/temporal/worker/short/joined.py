@@ -191,7 +191,9 @@ class Joined:
             for record in _records(result)[out.given :]:
                 self._give(out, record, replaying=act.is_replaying)
         elif out.given:
-            _fail(out.kept, LOST)
+            failure = result.failed.failure
+            why = failure.cause.message or failure.message
+            _fail(out.kept, f"{LOST}: {why}" if why else LOST)
         else:  # it was not begun, or its worker leaves: each effect hears of it
             for seq in list(self._asked):
                 self._resolve(out, seq, result, replaying=act.is_replaying)

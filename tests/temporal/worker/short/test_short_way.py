@@ -29,7 +29,7 @@ from refold.core.events import CommandFailed, UserMessage
 from refold.effects.ledger import store
 from refold.effects.ledger.receipts import Ask
 from refold.effects.ledger.store import store_of
-from refold.effects.short import local
+from refold.effects.short import local, stretch
 from refold.effects.short.outcomes import Brought, Outcomes
 from refold.effects.short.stretch import ENOUGH_BYTES, STRETCH, Record
 from refold.engine import TaskView
@@ -143,11 +143,15 @@ def said(view: TaskView) -> str:
     return view.messages[-1].text if view.messages else ""
 
 
-def records(events: list[HistoryEvent]) -> list[Record]:
-    """The outcomes in a history that several effects have in one marker."""
+def markers(events: list[HistoryEvent]) -> list[list[Record]]:
+    """The outcomes in a history that several effects have in one marker, by the marker."""
     details = [dict(one.marker_recorded_event_attributes.details) for one in events]
     results = [from_json(one["result"].payloads[0].data) for one in details if "result" in one]
-    return [record for result in results if isinstance(result, list) for record in result]
+    return [result for result in results if isinstance(result, list)]
+
+
+def records(events: list[HistoryEvent]) -> list[Record]:
+    return [record for marker in markers(events) for record in marker]
 
 
 async def test_a_clock_that_is_ahead_makes_no_timer_longer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,13 +266,47 @@ async def test_a_marker_stays_small(site: Site) -> None:
         done = await settled(site.engine, task_id)
 
     events = await site.events(task_id)
-    markers = [one.ByteSize() for one in events if one.HasField("marker_recorded_event_attributes")]
+    sizes = [one.ByteSize() for one in events if one.HasField("marker_recorded_event_attributes")]
     assert said(done) == " ".join(["1000"] * 40)
     assert [record[2] for record in records(events)] == ["x" * 1_000] * 40
-    assert 3 < len(markers) < 40
-    assert max(markers) < ENOUGH_BYTES + 2_000
+    assert 3 < len(sizes) < 40
+    assert max(sizes) < ENOUGH_BYTES + 2_000
     history = await site.client.get_workflow_handle(task_id).fetch_history()
     await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
+
+
+async def test_what_the_code_takes_long_for_is_replayed_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A replay is given a whole record at once, and the SDK gives it two seconds: so a record ends with an outcome that
+    the task's code has worked on for long.
+    """
+    monkeypatch.setattr(stretch, "ENOUGH_S", 1e-9)
+    async with site.worker():
+        done = await settled(site.engine, task_id := await site.start("glance a", "glance b", "crowd 3", "glance c"))
+
+    events = await site.events(task_id)
+    assert said(done) == "a b 3 c"
+    assert [len(one) for one in markers(events)] == [1, 1, 3, 1]
+    history = await site.client.get_workflow_handle(task_id).fetch_history()
+    await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
+
+
+async def test_code_that_a_replay_could_not_run_in_time_is_found_at_once(
+    hasty_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Not when its worker is restarted, and cannot rebuild the task any more. The outcome is kept for faster code.
+    """
+    monkeypatch.setattr(stretch, "MOST_S", 0.0)
+    async with hasty_site.worker():
+        task_id = await hasty_site.start("glance a")
+        while not (failed := await hasty_site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
+            await asyncio.sleep(0.05)
+        monkeypatch.setattr(stretch, "MOST_S", 60.0)
+        done = await settled(hasty_site.engine, task_id)
+
+    assert "without an await, and no worker could replay that" in failed[0]
+    assert (said(done), calls["a"]) == ("a", 1)
 
 
 async def test_what_loses_a_race_is_canceled(site: Site) -> None:
