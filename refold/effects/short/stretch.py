@@ -34,16 +34,16 @@ ALONE_BYTES = 16 * 1024
 """A result of this size or more is left to a local activity of its own, whose marker refers to storage."""
 
 ENOUGH_BYTES = 16 * 1024
-"""Once a record has this size, and nothing is under way, the activity ends, so that history can hold the record itself;
-another one goes on. What many effects at once bring may go to storage."""
+"""Once a record has this size, it is full: the activity ends, so that history can hold the record itself, and another
+one goes on. What follows a failure may go to storage."""
 
 ENOUGH_S = 0.25
-"""Once the task's code has run for so long on what a record holds, in seconds of a processor, the activity ends as for
-`ENOUGH_BYTES`: a replay gives the task the whole record in one activation, and the SDK two seconds for that."""
+"""Once the task's code has computed for so long on what a record holds, in seconds, the record is full, too: a replay
+gives the task the whole record in one activation, and the SDK two seconds for that."""
 
 MOST_S = 1.5
-"""For how long the task's code may run for one outcome, in seconds of a processor. A replay could not give it the
-outcome in time, so the activity fails before history holds it."""
+"""For how long the task's code may compute on one outcome, in seconds. A replay could not give the task such an outcome
+in time; the activity fails, so that history never holds the outcome."""
 
 PLACES = 3
 """How many stretches of a worker go on at once, as long as their effects take less than `QUICK_S`: all that they use is
@@ -170,7 +170,7 @@ class Stretch:
         self._going: dict[str, Going] = {}  # by their ids, in the order in which they were asked for
         self._records: list[Record] = []
         self._bytes = 0
-        self._thought_s = 0.0
+        self._computed_s = 0.0
         self._is_new = False  # the newest outcome: who lacked it has not asked for what the task asks for then
 
     async def records(self) -> list[Record]:
@@ -178,24 +178,22 @@ class Stretch:
 
         Raises:
             CancelledError: The activity was canceled before there was an outcome.
-            TimeoutError: The task's code hangs, or ran for longer than a replay could let it.
+            TimeoutError: The task's code hangs, or computed for longer than a replay may.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._places.acquire(), PLACE_S)
             self._has_place = True
         try:
             wants = await self._told(None)
-            while not self._is_over(wants):
-                for asked in wants.asked:
+            while not await self._is_over(wants):
+                for asked in () if self._is_full else wants.asked:
                     self._going[asked.id] = self._begin(asked, new=self._is_new)
                 wants = await self._told(await self._next())
         except asyncio.CancelledError:
-            if not self._records:
+            if self._telling or not self._records:
                 raise
-            # History has to hold the outcomes that the task was given. Regular activities bring the others, unless it
-            # is not known whether the task still wants them.
-            if not self._telling:
-                self._records += [await _left(one) for one in self._going.values()]
+            # History has to hold the outcomes that the task was given. Regular activities bring the others.
+            self._records += [await _left(one) for one in self._going.values()]
         finally:
             self._give_place()
             for one in self._going.values():
@@ -207,16 +205,22 @@ class Stretch:
             self._has_place = False
             self._places.release()
 
-    def _is_over(self, wants: NextWants) -> bool:
+    @property
+    def _is_full(self) -> bool:
+        return self._bytes >= ENOUGH_BYTES or self._computed_s >= ENOUGH_S
+
+    async def _is_over(self, wants: NextWants) -> bool:
         """Give up what the task does not want any more. Returns whether the activity ends."""
         for id in wants.dropped:
             if (dropped := self._going.pop(id, None)) is not None:
                 dropped.drop()
-        if wants.over:
+        if wants.over or not (self._going or wants.asked):
             return True
-        # While something is under way, a full record does not end: a failure that comes meanwhile would be lost.
-        is_full = self._bytes >= ENOUGH_BYTES or self._thought_s >= ENOUGH_S
-        return not self._going and (not wants.asked or is_full)
+        if not self._is_full:
+            return False
+        # The next activity finds results in the ledger. Failures are recorded nowhere, so the task is told them first.
+        self._give_place()
+        return not any([_is_failure(await one.record()) for one in self._going.values()])
 
     async def _next(self) -> Record:
         """The outcome of the effect that was asked for first."""
@@ -239,21 +243,25 @@ class Stretch:
         self._telling = False
         if not step.done():
             raise TimeoutError(f"the code of a task ran for {STEP_S:g} s without an await")
-        wants, thought_s = step.result()
-        self._thought_s += thought_s
-        if thought_s > MOST_S:
+        wants, computed_s = step.result()
+        self._computed_s += computed_s
+        if computed_s > MOST_S:
             raise TimeoutError(
-                f"the code of a task ran for {thought_s:.1f} s without an await, and no worker could replay that, "
+                f"the code of a task computed for {computed_s:.1f} s on one outcome, and no worker could replay that, "
                 f"since Temporal allows two seconds; let an effect do what takes longer than {MOST_S} s"
             )
         return wants
 
 
 def _timed(run: Run, record: Record | None) -> tuple[NextWants, float]:
-    """What the task wants, and for how long its code ran on the outcome, in seconds of a processor."""
+    """What the task wants, and for how long its code computed on the outcome, in seconds."""
     began = thread_time()
     wants = run.take(record)
     return wants, thread_time() - began if record else 0.0
+
+
+def _is_failure(record: Record) -> bool:
+    return len(record) == 2
 
 
 async def _left(one: Going) -> Record:

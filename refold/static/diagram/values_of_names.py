@@ -147,10 +147,14 @@ class _Flow:
 
     def _after_try(self, statement: ast.Try | ast.TryStar, before: Held) -> Held | None:
         failed = _joined(before, *_assigned(statement.body))
+        jumps = self.jumps[-1] if self.jumps else []
+        earlier = len(jumps)
         ends = [self.through(statement.orelse, self.through(statement.body, before))]
         ends += [self.through(one.body, failed) for one in statement.handlers]
         end = _joined(*ends)
-        # `finally` is also reached where something fails or leaves, and nothing after it is then.
+        jumped = (self.through(statement.finalbody, one) for one in jumps[earlier:])
+        jumps[earlier:] = [one for one in jumped if one is not None]
+        # `finally` is also reached where something fails or returns, and what follows it is not.
         self.through(statement.finalbody, _joined(failed, *_assigned(statement.handlers), *_assigned(statement.orelse)))
         return None if end is None else self.through(statement.finalbody, end)
 

@@ -25,6 +25,7 @@ COMPOUND = (
     "for _ in range(2):\n{0}\nelse:\n{1}",
     "try:\n{0}\nexcept Failed:\n{1}",
     "try:\n{0}\nfinally:\n{1}",
+    "for _ in range(2):\n    try:\n{0}\n    finally:\n{1}",
     "try:\n{0}\nexcept Failed:\n    pass\nelse:\n{1}",
     "match going():\n    case True if going():\n{0}\n    case _:\n{1}",
     "match going():\n    case True:\n{0}\n    case False:\n{1}",

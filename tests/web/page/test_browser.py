@@ -109,8 +109,8 @@ Open = Callable[..., Awaitable[Page]]
 async def opened(browser: Browser, dev: Dev) -> AsyncIterator[Open]:
     """Opens a path of the page in a browser of its own: `await opened("tasks", name="bob", java_script_enabled=False)`.
 
-    At the end no page may have said anything on its console but that the server refused something; with `silent`, not
-    even that; with `late`, also that an answer took more than a minute.
+    At the end no page may have written a line on its console, but for a request that the server refused. With `silent`
+    no line at all is allowed. With `late` a line of htmx's about a timeout is allowed, too.
     """
     said: list[str] = []
     async with AsyncExitStack() as stack:

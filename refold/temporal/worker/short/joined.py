@@ -193,7 +193,7 @@ class Joined:
         elif out.given:
             failure = result.failed.failure
             why = failure.cause.message or failure.message
-            _fail(out.kept, f"{LOST}: {why}" if why else LOST)
+            _fail(out.kept, f"{LOST} ({why})" if why else LOST)
         else:  # it was not begun, or its worker leaves: each effect hears of it
             for seq in list(self._asked):
                 self._resolve(out, seq, result, replaying=act.is_replaying)

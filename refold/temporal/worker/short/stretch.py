@@ -13,7 +13,8 @@ events in the same order. So:
    the first outcome that is no recorded result: a failure, or an effect that goes over to a regular activity. Then
    nothing more is begun, what is out is awaited, what was held is taken, and the next stretch begins as the first one
    did. Before something that was held is taken, such a timer ends the workflow task: within one that local activities
-   have lengthened, a replay may see another time.
+   have lengthened, a replay may see another time. Of more than `AT_ONCE` events, each workflow task takes as many; what
+   comes meanwhile is held behind them.
 
 What is begun is therefore always known from history and records, and never from what happened to come first.
 """
@@ -32,6 +33,7 @@ from temporalio.exceptions import FailureError
 from refold.core.commands import Effect
 from refold.core.fold.wanted import Perform
 from refold.temporal.data.wire import LEDGER_ACTIVITY, STRETCH_END
+from refold.temporal.worker.activation.batches import BATCH
 
 STRETCH = timedelta(seconds=2)
 """For how long a stretch begins effects. Until it has ended, nobody reaches the task."""
@@ -52,7 +54,7 @@ OVER_PATCH = "refold.over_begins"
 HELD_PATCH = "refold.held_too"
 """Marks a run that holds a seal, or what came of a signal to another task, until its stretch has ended."""
 
-AT_ONCE = 100
+AT_ONCE = BATCH
 """How many held events a task takes in one workflow task. The SDK gives an activation two seconds, and ten thousand
 messages may have come for a stretch whose worker died."""
 

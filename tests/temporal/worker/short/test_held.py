@@ -87,7 +87,7 @@ async def test_thousands_of_held_messages_are_taken_in_several_workflow_tasks() 
     """
     part = Part()
     part.run.take(part.looked)
-    messages = [signaled("message", f"message {n}") for n in range(2 * AT_ONCE + 50)]
+    messages = [signaled("message", f"message {n}") for n in range(2 * AT_ONCE + 10)]
     for start in range(0, len(messages), 50):
         part.act(*messages[start : start + 50])
 

@@ -134,7 +134,7 @@ def test_outcomes_that_history_does_not_get_fail_the_workflow_task() -> None:
     end.jobs.add().resolve_activity.seq = worker.asked.seq
     end.jobs[-1].resolve_activity.result.failed.failure.message = "timeout"
 
-    assert worker.joined.activate(end).failed.failure.message == f"{LOST}: timeout"
+    assert worker.joined.activate(end).failed.failure.message == f"{LOST} (timeout)"
     assert worker.run.take(B).over
 
 
