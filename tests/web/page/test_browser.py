@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from time import time
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -447,6 +448,37 @@ async def test_a_change_while_a_part_is_fetched_is_shown(opened: Open, engine: E
     going.set()
 
     await expect(page.locator("#head .state")).to_have_text("Done")
+
+
+async def test_a_change_before_a_part_is_replaced_is_shown(opened: Open, engine: Engine) -> None:
+    """
+    The page hears of a change while its head is fetched, and has the head before it asks for the change.
+    """
+    await order(engine, "late-2")
+    page = await opened("skills")
+    await page.clock.install()
+    await page.goto("task/late-2")
+    made, going = asyncio.Event(), asyncio.Event()
+
+    async def wait(route: Route) -> None:
+        answer = await route.fetch()
+        made.set()
+        await going.wait()
+        await route.fulfill(response=answer)
+
+    await page.route(re.compile(r"/head/late-2"), wait, times=1)
+    head = await page.query_selector("#head")
+    assert head is not None
+    await head.evaluate("(head) => htmx.trigger(head, 'changed')")
+    await made.wait()
+    await page.clock.pause_at(time() + 2)
+    await page.evaluate("() => document.dispatchEvent(new Event('htmx:error'))")  # then the page looks for changes
+    await page.clock.run_for(3_050)
+    going.set()
+    await head.wait_for_element_state("hidden")
+    async with page.expect_request(re.compile(r"/head/late-2")):
+        await page.clock.run_for(1_000)
+    await engine.cancel("late-2")
 
 
 async def test_a_time_of_yesterday_has_its_date(opened: Open, engine: Engine) -> None:

@@ -76,6 +76,25 @@ async def test_the_story_says_what_happened_and_why_it_waits(engine: FakeEngine,
     assert "There are no entries here" in (await ada.get("/story/o1?after=99")).text
 
 
+@pytest.mark.parametrize("older", ["look", "record"])
+async def test_a_page_that_was_made_while_its_task_ended_hears_of_the_end(
+    engine: FakeEngine, ada: Browser, monkeypatch: pytest.MonkeyPatch, older: str
+) -> None:
+    """
+    The page is made of several answers, one of which may be of the moment before.
+    """
+    await order(engine)
+    before = await getattr(engine, older)("o1")
+
+    async def asked_earlier(task_id: str) -> object:
+        return before
+
+    await engine.cancel("o1")
+    monkeypatch.setattr(engine, older, asked_earlier)
+
+    assert f'/live/o1?after={before.seq}"' in (await ada.get("/task/o1")).text
+
+
 async def test_a_burst_of_entries_comes_in_several_parts(
     engine: FakeEngine, ada: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,7 +61,7 @@
   }
 
   // The answer to a part's request replaces the part, and htmx drops what it has queued there: what changes while a part
-  // is being fetched is fetched once more afterwards.
+  // is being fetched is fetched once more afterwards, also where the part was replaced before it could be asked.
   const fetching = new WeakSet();
   let missed = false;
   document.addEventListener("htmx:before:request", (event) => fetching.add(event.detail.ctx.sourceElement));
@@ -73,12 +73,15 @@
   function refresh() {
     timer = 0;
     if (pressed) return;  // no note comes under the pointer either
+    let replaced = false;
     for (const part of changed) {
       if (part.isConnected && busy(part)) continue;
       changed.delete(part);
-      if (fetching.has(part)) missed = true;
-      else if (part.isConnected) htmx.trigger(part, "changed");
+      if (!part.isConnected) replaced = true;
+      else if (fetching.has(part)) missed = true;
+      else htmx.trigger(part, "changed");
     }
+    if (replaced) soon();
     announce();
   }
   function later() { timer = timer || setTimeout(refresh, SOON_MS); }

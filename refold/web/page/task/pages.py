@@ -23,7 +23,7 @@ from refold.core.fold.snapshot import Receipt
 from refold.core.lifecycle import TaskState
 from refold.cost import model_calls, total
 from refold.engine import EngineError, TaskView
-from refold.record import receipts
+from refold.record import ENDED, receipts
 from refold.web.page.frame import Call, Refused, check_accept, json_response, task_path
 from refold.web.page.items import grouped, items_of
 from refold.web.page.streams import task_news
@@ -110,12 +110,14 @@ async def task(call: Call) -> Response:
     newest: Sequence[Entry] = standing["newest"]
     view: TaskView = standing["view"]
     first = newest[0].seq - 1 if newest else view.seq
+    last = newest[-1].seq if newest else first
     return call.page(
         "task.html",
         groups=grouped(items_of(standing["record"], call.person, view, blocked_since(newest))),
         story=stories(newest, payloads=call.person.payloads),
         first=first,
-        last=newest[-1].seq if newest else first,
+        last=last,
+        live_after=min(standing["record"].seq, view.seq, last),
         more=False,
         entries=ENTRIES,
         **standing,
@@ -144,7 +146,8 @@ async def _standing(call: Call) -> dict[str, Any]:
         "record": record,
         "newest": newest,
         "unread": unread,
-        "ended": record.ended,
+        # Each is of its own moment: where one is older than the other, the page has to hear what came in between.
+        "ended": record.ended and view.status in ENDED,
         "why": await why(call.engine, record, view, newest),
         "only_calls": only_calls(record),
         "recoverable": view.lifecycle is TaskState.FAILED and bool(view.seq) and not recovered and not dry,
