@@ -19,6 +19,9 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.values import REFUSAL_CHARS, shortened
 
+MOST = 200
+"""How many decisions are taken together. Each is judged beside all that is open, and the SDK gives that two seconds."""
+
 
 class RefusedEvents(NamedTuple):
     """The first of the events that the task cannot take, and why it takes none."""
@@ -53,6 +56,13 @@ def refused(
         if why:
             return RefusedEvents(event, shortened(why, REFUSAL_CHARS))
     return None
+
+
+def too_many(events: Sequence[Event]) -> str:
+    """Why a task takes none of so many decisions at once; empty if it may."""
+    if len(events) <= MOST:
+        return ""
+    return f"{len(events)} decisions came together, and none was taken; send at most {MOST} at once"
 
 
 def _not_with_others(

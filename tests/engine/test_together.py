@@ -22,7 +22,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.waits import Wait
 from refold.engine import Decision
 from refold.engine.decisions import decision_of
-from refold.engine.together import refused
+from refold.engine.together import MOST, refused
 from refold.testing import FakeEngine, calls
 from refold.testing.play import START
 from tests.agent.shop import TOOLS, shop
@@ -233,6 +233,7 @@ async def test_an_engine_takes_all_or_none() -> None:
         ([*good, Decision(gate="g9", approved=True)], "no gate 'g9'"),
         ([Decision(gate="g1", approved=False), good[0]], "ends the task"),
         ([*good, Decision(gate="g2", approved=True, changes={"price": 1})], "price cannot be changed"),
+        ([good[0]] * (MOST + 1), f"201 decisions came together, and none was taken; send at most {MOST}"),
     ]:
         with pytest.raises(InputRejected, match=why):
             await engine.decide_together("t", wrong, approver="ada")

@@ -25,7 +25,7 @@ from refold.core.retry_policy import Failure
 from refold.engine import EngineError, NoWorker, TaskNotFound, TaskView, UnknownSkill
 from refold.engine.arguments import Count, takes
 from refold.engine.refusals import is_over, not_needed
-from refold.engine.together import refused
+from refold.engine.together import refused, too_many
 from refold.engine.view import not_begun, view_of
 from refold.lineage.recover import recover
 from refold.testing.answers import Answers, ScriptError, outcome, permanent
@@ -128,6 +128,8 @@ class Running:
         task.woken = True
         if task.later and not isinstance(events[0], CancelRequested):
             raise InputRejected(f"task {task.now.task_id!r}: {not_begun(task.now.task_id, task.begins_at)}")
+        if why := too_many(events):
+            raise InputRejected(why)
         if (found := refused(task.skill, task.now, events, self.clock.now)) is not None:
             raise InputRejected(found.why)
         self._feed(task, *events)

@@ -27,7 +27,7 @@ from refold.core.values import REFUSAL_CHARS, shortened
 from refold.divergence import Difference, opened_as, shown_as
 from refold.engine import TaskView
 from refold.engine.refusals import HAS_BEGUN
-from refold.engine.together import RefusedEvents, refused
+from refold.engine.together import RefusedEvents, refused, too_many
 from refold.engine.view import not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
 from refold.seen.entries import why_refused
@@ -276,7 +276,7 @@ class TaskHandlers(ABC):
             return
         try:
             events = read(inputs)
-            event, why = self._refusal(events) or (None, absent)
+            event, why = (events[0], many) if (many := too_many(events)) else self._refusal(events) or (None, absent)
         except InputRejected as error:
             why = str(error)
         if why:

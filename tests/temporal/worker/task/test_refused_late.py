@@ -6,12 +6,13 @@ import pytest
 from temporalio.bridge.proto.workflow_commands import WorkflowCommand
 from temporalio.converter import PayloadConverter
 
-from refold import Ctx, Step, Transition, table
+from refold import Content, Ctx, Step, Transition, table
 from refold.core.commands import CALLBACK
 from refold.core.events import UserMessage
 from refold.core.fold.questions import FITS_STEP
 from refold.core.fold.refusal import CALLS_APART, FULL
 from refold.core.fold.snapshot import EARLY_LIMIT, Snapshot
+from refold.engine.together import MOST
 from refold.temporal import workflow_for
 from refold.temporal.data.wire import REFUSED_LATE, TaskStart
 from refold.temporal.worker.task.handlers import LARGEST_REFUSED
@@ -137,3 +138,15 @@ async def test_a_reply_that_its_step_cannot_take_is_refused_late_in_every_task(*
     why, kind = refused_as(commands)
     assert why.startswith("the reply to 'answer' must fit")
     assert (kind, markers(commands)) == (REFUSED_LATE, [])
+
+
+async def test_more_decisions_than_a_task_can_judge_in_time_are_refused_before_history_has_them() -> None:
+    """
+    Two thousand took the SDK's two seconds and more, and the server sends an update again to the next attempt.
+    """
+    run = Activated(WORKFLOWS["interview"], "i")
+    run.begin(TaskStart(message=UserMessage(content=Content.from_text("go"))).model_dump(mode="json"))
+    one = {"gate": "i/1.1", "approver": "ada", "decision": "approved", "digest": "0" * 32}
+
+    update = updated("decide", *[one] * (MOST + 1))
+    assert "201 decisions came together" in refused_as(list(run.activated(6, update).successful.commands))[0]
