@@ -35,7 +35,7 @@ ALONE_BYTES = 16 * 1024
 
 ENOUGH_BYTES = 16 * 1024
 """Once a record has this size, it is full: the activity ends, so that history can hold the record itself, and another
-one goes on. What follows a failure may go to storage."""
+one goes on."""
 
 ENOUGH_S = 0.25
 """Once the task's code has computed for so long on what a record holds, in seconds, the record is full, too: a replay
@@ -103,7 +103,14 @@ class NextWants:
 
 
 class Run(Protocol):
-    """A run of a task, for the activity that performs its effects."""
+    """A run of a task, for the activity that performs its effects.
+
+    Attributes:
+        left: What was under way, by the effects' ids, as the record of the activity before was full: the next activity
+            goes on with it.
+    """
+
+    left: dict[str, Going]
 
     def take(self, record: Record | None) -> NextWants:
         """Give the task the outcome of the first effect that it still waits for. Called from a thread; blocks for as
@@ -168,6 +175,7 @@ class Stretch:
         self._begin = begin
         self._threads = threads
         self._going: dict[str, Going] = {}  # by their ids, in the order in which they were asked for
+        self._left: dict[str, Going] = {}  # by the activity before, and not asked for yet
         self._records: list[Record] = []
         self._bytes = 0
         self._computed_s = 0.0
@@ -185,9 +193,10 @@ class Stretch:
             self._has_place = True
         try:
             wants = await self._told(None)
-            while not await self._is_over(wants):
-                for asked in () if self._is_full else wants.asked:
-                    self._going[asked.id] = self._begin(asked, new=self._is_new)
+            self._left, self._run.left = self._run.left, {}
+            while not self._is_over(wants):
+                for asked in wants.asked:
+                    self._going[asked.id] = self._begun(asked)
                 wants = await self._told(await self._next())
         except asyncio.CancelledError:
             if self._telling or not self._records:
@@ -196,9 +205,13 @@ class Stretch:
             self._records += [await _left(one) for one in self._going.values()]
         finally:
             self._give_place()
-            for one in self._going.values():
+            for one in (*self._going.values(), *self._left.values()):
                 one.leave()
         return self._records
+
+    def _begun(self, asked: AskedEffect) -> Going:
+        under_way = self._left.pop(asked.id, None)
+        return self._begin(asked, new=self._is_new) if under_way is None else under_way
 
     def _give_place(self) -> None:
         if self._has_place:
@@ -209,18 +222,15 @@ class Stretch:
     def _is_full(self) -> bool:
         return self._bytes >= ENOUGH_BYTES or self._computed_s >= ENOUGH_S
 
-    async def _is_over(self, wants: NextWants) -> bool:
+    def _is_over(self, wants: NextWants) -> bool:
         """Give up what the task does not want any more. Returns whether the activity ends."""
         for id in wants.dropped:
             if (dropped := self._going.pop(id, None)) is not None:
                 dropped.drop()
-        if wants.over or not (self._going or wants.asked):
-            return True
-        if not self._is_full:
-            return False
-        # The next activity finds results in the ledger. Failures are recorded nowhere, so the task is told them first.
-        self._give_place()
-        return not any([_is_failure(await one.record()) for one in self._going.values()])
+        if wants.over or not self._is_full:
+            return wants.over or not (self._going or wants.asked)
+        self._run.left, self._going = self._going, {}
+        return True
 
     async def _next(self) -> Record:
         """The outcome of the effect that was asked for first."""
@@ -258,10 +268,6 @@ def _timed(run: Run, record: Record | None) -> tuple[NextWants, float]:
     began = thread_time()
     wants = run.take(record)
     return wants, thread_time() - began if record else 0.0
-
-
-def _is_failure(record: Record) -> bool:
-    return len(record) == 2
 
 
 async def _left(one: Going) -> Record:

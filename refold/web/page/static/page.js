@@ -81,8 +81,8 @@
       else if (fetching.has(part)) missed = true;
       else htmx.trigger(part, "changed");
     }
-    if (replaced) soon();
     announce();
+    if (replaced) soon();
   }
   function later() { timer = timer || setTimeout(refresh, SOON_MS); }
   function soon() {

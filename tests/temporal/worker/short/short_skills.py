@@ -101,6 +101,9 @@ class ShortErrand:
                     case "sleep":
                         await ctx.sleep(float(rest))
                         said.append("slept")
+                    case "beside_never":
+                        counts: list[Any] = [ctx.tool(count, what=what) for what in rest]
+                        await ctx.gather(*counts, ctx.tool(moody, how="never"))
                     case "crowd":
                         crowd = [ctx.tool(count, what=f"{rest} {n}") for n in range(int(rest))]
                         said.append(str(sum(await ctx.gather(*crowd))))

@@ -364,7 +364,7 @@ async def test_what_comes_during_stretches_is_replayed_in_its_order(site: Site) 
 
 async def test_many_results_at_once_are_given_in_one_stretch(site: Site) -> None:
     """
-    What goes on at once is in one record, however large, so that no failure among it is lost.
+    However large they are together.
     """
     async with site.worker():
         task_id = await site.start("larges 9000 9000 9000 20000", "count after")
@@ -404,6 +404,24 @@ async def test_interceptors_see_each_effect(site: Site) -> None:
 
     assert [one for one in seen.types if one.startswith("tool.")] == ["tool.count 1.1", "tool.glance 2.1"]
     assert f"{STRETCH} 1.1" in seen.types
+
+
+async def test_what_is_under_way_as_a_record_is_full_goes_on_in_the_next(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Each effect is performed once, also one that fails, which no ledger knows.
+    """
+    monkeypatch.setattr(stretch, "ENOUGH_S", 1e-9)
+    seen = Seen()
+    async with site.worker(interceptors=[seen]):
+        done = await settled(site.engine, task_id := await site.start("crowd 8", "beside_never abcd", "count after"))
+
+    assert said(done) == "8 never 1"
+    assert Counter(one for one in seen.types if one.startswith("tool.")).most_common(1)[0][1] == 1
+    assert {len(one) for one in markers(await site.events(task_id))} == {1}
+    history = await site.client.get_workflow_handle(task_id).fetch_history()
+    await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
 
 
 async def test_code_that_asks_for_something_else_is_found_by_a_replay(site: Site) -> None:
