@@ -34,16 +34,17 @@ ALONE_BYTES = 16 * 1024
 """A result of this size or more is left to a local activity of its own, whose marker refers to storage."""
 
 ENOUGH_BYTES = 16 * 1024
-"""Once a record has this size, it is full: the activity ends, so that history can hold the record itself, and another
-one goes on."""
+"""Once a record has this size, and nothing is under way, the activity ends, so that history can hold the record itself;
+another one goes on. What many effects at once bring may go to storage."""
 
 ENOUGH_S = 0.25
-"""Once the task's code has computed for so long on what a record holds, in seconds, the record is full, too: a replay
-gives the task the whole record in one activation, and the SDK two seconds for that."""
+"""Once the task's code has computed for so long on what a record holds, in seconds, the activity begins nothing more,
+and ends once all that is under way is over with a result: a replay gives the task the whole record in one activation,
+and the SDK two seconds for that."""
 
 MOST_S = 1.5
-"""For how long the task's code may compute on one outcome, in seconds. A replay could not give the task such an outcome
-in time; the activity fails, so that history never holds the outcome."""
+"""For how long the task's code may compute on one outcome, and beyond `ENOUGH_S` on a record, in seconds. A replay
+could not give the task more in time; the activity fails, so that history never holds such a record."""
 
 PLACES = 3
 """How many stretches of a worker go on at once, as long as their effects take less than `QUICK_S`: all that they use is
@@ -103,14 +104,7 @@ class NextWants:
 
 
 class Run(Protocol):
-    """A run of a task, for the activity that performs its effects.
-
-    Attributes:
-        left: What was under way, by the effects' ids, as the record of the activity before was full: the next activity
-            goes on with it.
-    """
-
-    left: dict[str, Going]
+    """A run of a task, for the activity that performs its effects."""
 
     def take(self, record: Record | None) -> NextWants:
         """Give the task the outcome of the first effect that it still waits for. Called from a thread; blocks for as
@@ -175,7 +169,6 @@ class Stretch:
         self._begin = begin
         self._threads = threads
         self._going: dict[str, Going] = {}  # by their ids, in the order in which they were asked for
-        self._left: dict[str, Going] = {}  # by the activity before, and not asked for yet
         self._records: list[Record] = []
         self._bytes = 0
         self._computed_s = 0.0
@@ -193,10 +186,9 @@ class Stretch:
             self._has_place = True
         try:
             wants = await self._told(None)
-            self._left, self._run.left = self._run.left, {}
-            while not self._is_over(wants):
-                for asked in wants.asked:
-                    self._going[asked.id] = self._begun(asked)
+            while not await self._is_over(wants):
+                for asked in () if self._has_computed else wants.asked:
+                    self._going[asked.id] = self._begin(asked, new=self._is_new)
                 wants = await self._told(await self._next())
         except asyncio.CancelledError:
             if self._telling or not self._records:
@@ -205,13 +197,9 @@ class Stretch:
             self._records += [await _left(one) for one in self._going.values()]
         finally:
             self._give_place()
-            for one in (*self._going.values(), *self._left.values()):
+            for one in self._going.values():
                 one.leave()
         return self._records
-
-    def _begun(self, asked: AskedEffect) -> Going:
-        under_way = self._left.pop(asked.id, None)
-        return self._begin(asked, new=self._is_new) if under_way is None else under_way
 
     def _give_place(self) -> None:
         if self._has_place:
@@ -219,18 +207,22 @@ class Stretch:
             self._places.release()
 
     @property
-    def _is_full(self) -> bool:
-        return self._bytes >= ENOUGH_BYTES or self._computed_s >= ENOUGH_S
+    def _has_computed(self) -> bool:
+        return self._computed_s >= ENOUGH_S
 
-    def _is_over(self, wants: NextWants) -> bool:
+    async def _is_over(self, wants: NextWants) -> bool:
         """Give up what the task does not want any more. Returns whether the activity ends."""
         for id in wants.dropped:
             if (dropped := self._going.pop(id, None)) is not None:
                 dropped.drop()
-        if wants.over or not self._is_full:
-            return wants.over or not (self._going or wants.asked)
-        self._run.left, self._going = self._going, {}
-        return True
+        if wants.over or not self._going:
+            return wants.over or not wants.asked or self._bytes >= ENOUGH_BYTES or self._has_computed
+        # While something is under way, a large record does not end: a failure that comes meanwhile would be lost.
+        if not self._has_computed:
+            return False
+        # The next activity finds results in the ledger. Failures are recorded nowhere, so the task is told them first.
+        self._give_place()
+        return not any([_is_failure(await one.record()) for one in self._going.values()])
 
     async def _next(self) -> Record:
         """The outcome of the effect that was asked for first."""
@@ -255,10 +247,10 @@ class Stretch:
             raise TimeoutError(f"the code of a task ran for {STEP_S:g} s without an await")
         wants, computed_s = step.result()
         self._computed_s += computed_s
-        if computed_s > MOST_S:
+        if computed_s > MOST_S or self._computed_s > ENOUGH_S + MOST_S:
             raise TimeoutError(
-                f"the code of a task computed for {computed_s:.1f} s on one outcome, and no worker could replay that, "
-                f"since Temporal allows two seconds; let an effect do what takes longer than {MOST_S} s"
+                f"the code of a task computed for {self._computed_s:.1f} s (outcomes: {len(self._records)}), and no "
+                "worker could replay that within the two seconds that Temporal allows; let an effect do what takes long"
             )
         return wants
 
@@ -268,6 +260,10 @@ def _timed(run: Run, record: Record | None) -> tuple[NextWants, float]:
     began = thread_time()
     wants = run.take(record)
     return wants, thread_time() - began if record else 0.0
+
+
+def _is_failure(record: Record) -> bool:
+    return len(record) == 2
 
 
 async def _left(one: Going) -> Record:

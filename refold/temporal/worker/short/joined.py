@@ -39,7 +39,7 @@ from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 
 from refold.core.lineage.ids import place
-from refold.effects.short.stretch import RUNS, STRETCH, AskedEffect, Going, NextWants, Record, error_of
+from refold.effects.short.stretch import RUNS, STRETCH, AskedEffect, NextWants, Record, error_of
 from refold.temporal.data.wire import LEDGER_ACTIVITY, STRETCH_END
 from refold.temporal.worker.activation.batches import ENDS, OWN, Activate
 
@@ -78,15 +78,6 @@ class _Out:
     new: list[ScheduleLocalActivity] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
 
-    @property
-    def left(self) -> dict[str, Going]:
-        """See `Run`."""
-        return self.joined.left
-
-    @left.setter
-    def left(self, left: dict[str, Going]) -> None:
-        self.joined.left = left
-
     def take(self, record: Record | None) -> NextWants:
         """See `Run`."""
         return self.joined.take(self, record)
@@ -119,7 +110,6 @@ class Joined:
         self._alone: set[int] = set()
         self._end: int | None = None  # the number of the activity whose end is the end of the stretch
         self._out: _Out | None = None
-        self.left: dict[str, Going] = {}  # from one activity to the next
         self._count = 0
         self._length = 0  # of the history, as far as the task was activated with it
         self._gone = False  # from the worker's cache
