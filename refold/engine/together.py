@@ -58,11 +58,15 @@ def refused(
     return None
 
 
-def too_many(events: Sequence[Event]) -> str:
-    """Why a task takes none of so many decisions at once; empty if it may."""
+def too_many(events: Sequence[Event]) -> RefusedEvents | None:
+    """Why a task takes none of so many decisions at once; None if it may.
+
+    `refused` does not say so: a replay asks it of events that are in history, however many.
+    """
     if len(events) <= MOST:
-        return ""
-    return f"{len(events)} decisions came together, and none was taken; send at most {MOST} at once"
+        return None
+    why = f"{len(events)} decisions came together, and none was taken; send at most {MOST} at once"
+    return RefusedEvents(events[0], why)
 
 
 def _not_with_others(

@@ -215,8 +215,10 @@ class Stretch:
         for id in wants.dropped:
             if (dropped := self._going.pop(id, None)) is not None:
                 dropped.drop()
-        if wants.over or not self._going:
-            return wants.over or not wants.asked or self._bytes >= ENOUGH_BYTES or self._has_computed
+        if wants.over:
+            return True
+        if not self._going:
+            return not wants.asked or self._bytes >= ENOUGH_BYTES or self._has_computed
         # While something is under way, a large record does not end: a failure that comes meanwhile would be lost.
         if not self._has_computed:
             return False

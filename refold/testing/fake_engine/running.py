@@ -128,9 +128,7 @@ class Running:
         task.woken = True
         if task.later and not isinstance(events[0], CancelRequested):
             raise InputRejected(f"task {task.now.task_id!r}: {not_begun(task.now.task_id, task.begins_at)}")
-        if why := too_many(events):
-            raise InputRejected(why)
-        if (found := refused(task.skill, task.now, events, self.clock.now)) is not None:
+        if (found := too_many(events) or refused(task.skill, task.now, events, self.clock.now)) is not None:
             raise InputRejected(found.why)
         self._feed(task, *events)
 

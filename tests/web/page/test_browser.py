@@ -423,14 +423,12 @@ async def test_a_connection_that_died_in_silence_is_made_anew(opened: Open, engi
     await engine.cancel("silent-1")
 
 
-async def test_a_change_while_a_part_is_fetched_is_shown(opened: Open, engine: Engine) -> None:
-    """
-    A task ends while the page fetches its head, which comes as it was before: the page then shows the end by itself.
-    """
-    await order(engine, "late-1")
+async def fetching_head(opened: Open, engine: Engine, task_id: str) -> tuple[Page, asyncio.Event]:
+    """The page of a new task, whose head it fetches; the answer is that of now, and comes once the event is set."""
+    await order(engine, task_id)
     page = await opened("skills")
     await page.clock.install()
-    await page.goto("task/late-1")
+    await page.goto(f"task/{task_id}")
     made, going = asyncio.Event(), asyncio.Event()
 
     async def wait(route: Route) -> None:
@@ -439,9 +437,17 @@ async def test_a_change_while_a_part_is_fetched_is_shown(opened: Open, engine: E
         await going.wait()
         await route.fulfill(response=answer)
 
-    await page.route(re.compile(r"/head/late-1"), wait, times=1)
+    await page.route(re.compile(f"/head/{task_id}"), wait, times=1)
     await page.evaluate("() => { htmx.trigger(document.getElementById('head'), 'changed'); }")
     await made.wait()
+    return page, going
+
+
+async def test_a_change_while_a_part_is_fetched_is_shown(opened: Open, engine: Engine) -> None:
+    """
+    A task ends while the page fetches its head, which comes as it was before: the page then shows the end by itself.
+    """
+    page, going = await fetching_head(opened, engine, "late-1")
     await engine.decide("late-1", approved=True, approver="bob")
     await expect(page.locator("body:not([data-live])")).to_have_count(1)  # the page has been told of the end
     await page.clock.run_for(200)  # its own timer, of 120 ms, came first
@@ -454,23 +460,9 @@ async def test_a_change_before_a_part_is_replaced_is_shown(opened: Open, engine:
     """
     The page hears of a change while its head is fetched, and has the head before it asks for the change.
     """
-    await order(engine, "late-2")
-    page = await opened("skills")
-    await page.clock.install()
-    await page.goto("task/late-2")
-    made, going = asyncio.Event(), asyncio.Event()
-
-    async def wait(route: Route) -> None:
-        answer = await route.fetch()
-        made.set()
-        await going.wait()
-        await route.fulfill(response=answer)
-
-    await page.route(re.compile(r"/head/late-2"), wait, times=1)
+    page, going = await fetching_head(opened, engine, "late-2")
     head = await page.query_selector("#head")
     assert head is not None
-    await head.evaluate("(head) => htmx.trigger(head, 'changed')")
-    await made.wait()
     await page.clock.pause_at(time() + 2)
     await page.evaluate("() => document.dispatchEvent(new Event('htmx:error'))")  # then the page looks for changes
     await page.clock.run_for(3_050)

@@ -276,7 +276,7 @@ class TaskHandlers(ABC):
             return
         try:
             events = read(inputs)
-            event, why = (events[0], many) if (many := too_many(events)) else self._refusal(events) or (None, absent)
+            event, why = too_many(events) or self._refusal(events) or (None, absent)
         except InputRejected as error:
             why = str(error)
         if why:

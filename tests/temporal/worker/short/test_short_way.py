@@ -108,6 +108,12 @@ class Site:
         found = (one.workflow_task_failed_event_attributes.failure.message for one in await self.events(task_id))
         return [message for message in found if message]
 
+    async def until_failed(self, task_id: str) -> str:
+        """What its first failed workflow task said, once there is one."""
+        while not (failed := await self.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
+            await asyncio.sleep(0.05)
+        return failed[0]
+
     async def pending(self, task_id: str) -> str:
         """What its activities that are tried again failed with."""
         found = (await self.client.get_workflow_handle(task_id).describe()).raw_description
@@ -300,12 +306,11 @@ async def test_code_that_a_replay_could_not_run_in_time_is_found_at_once(
     monkeypatch.setattr(stretch, "MOST_S", 0.0)
     async with hasty_site.worker():
         task_id = await hasty_site.start("glance a")
-        while not (failed := await hasty_site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
-            await asyncio.sleep(0.05)
+        failed = await hasty_site.until_failed(task_id)
         monkeypatch.setattr(stretch, "MOST_S", 60.0)
         done = await settled(hasty_site.engine, task_id)
 
-    assert "(outcomes: 1), and no worker could replay that" in failed[0]
+    assert "(outcomes: 1), and no worker could replay that" in failed
     assert (said(done), calls["a"]) == ("a", 1)
 
 
@@ -544,9 +549,8 @@ async def test_a_worker_with_another_ledger_performs_nothing(
     task_id = await left_at_an_open_gate(hasty_site)
     monkeypatch.setattr(local, "HOLD_S", 30.0)  # however long that worker takes to open its ledger
     async with hasty_site.worker(ledger="another.db"):
-        while not (failed := await hasty_site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
-            await asyncio.sleep(0.05)
-        assert "is not the one that the effects of this task are recorded in" in failed[0]
+        failed = await hasty_site.until_failed(task_id)
+        assert "is not the one that the effects of this task are recorded in" in failed
         assert calls["b"] == 0
     async with hasty_site.worker():
         done = await settled(hasty_site.engine, task_id)
@@ -564,9 +568,7 @@ async def test_another_ledger_takes_the_place_of_a_lost_one(
     lost = await asyncio.to_thread(store_of(str(hasty_site.folder / "receipts.db")).identity)
     monkeypatch.setattr(local, "HOLD_S", 30.0)  # however long that worker takes to open its ledger
     async with hasty_site.worker(ledger="another.db"):
-        while not (failed := await hasty_site.failed(task_id)):  # noqa: ASYNC110 - it is the server that knows
-            await asyncio.sleep(0.05)
-        assert f"`refold ledger adopt {lost}`" in failed[0]
+        assert f"`refold ledger adopt {lost}`" in await hasty_site.until_failed(task_id)
     await asyncio.to_thread(store_of(str(hasty_site.folder / "another.db")).adopt, lost)
     async with hasty_site.worker(ledger="another.db"):
         done = await settled(hasty_site.engine, task_id)
