@@ -52,7 +52,7 @@ def some_points(points: list[Point]) -> Sequence[Point]:
 @pytest.mark.parametrize(
     "points",
     [
-        pytest.param(some_points, id="some"),
+        pytest.param(some_points, id="some", marks=LONG),
         pytest.param(every(20), id="many", marks=LONG),
     ],
 )

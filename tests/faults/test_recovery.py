@@ -13,6 +13,7 @@ from refold.engine import Tokens
 from refold.temporal import TemporalEngine
 from tests.faults.model import Model, Thoughtful
 from tests.faults.processes import Ledger, Workers, until
+from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import collected, settled, text
 
 
@@ -164,7 +165,8 @@ async def test_a_busy_worker_is_not_a_dead_one(
     late = await engine.start("hello", text("Ada"))
     gate.touch()
 
-    ended = [await settled(engine, view.task_id) for view in (crowded, *others, late)]
+    patient = TemporalEngine(engine.client, queue, patience=PATIENT)  # with a loop that is held, and a machine shared
+    ended = [await settled(patient, view.task_id) for view in (crowded, *others, late)]
 
     assert [view.status for view in ended] == [Status.COMPLETED] * 4
     assert {line.attempt for line in ledger.lines} <= tried

@@ -1,8 +1,8 @@
 """Every row of the table of changes, on a real server, by worker restart, by rolling deploy and by versioned deploy.
 
-Each row in one place by restart, and by one of the two deploys, or both where the row says something of its own of
-them. Otherwise, in other places, and sealed before a restart, in the sweep: a fifth of those trials, and all with
-REFOLD_SWEEP=all.
+Each row in one place by restart; and in the sweep by one of the two deploys, or both where the row says something of
+its own of them. Otherwise, in other places, and sealed before a restart, in the sweep, too: a fifth of those trials,
+and all with REFOLD_SWEEP=all.
 """
 
 from __future__ import annotations
@@ -89,12 +89,11 @@ async def run(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Async
 
 def each(way: str) -> pytest.MarkDecorator:
     """All trials of a way."""
+    long = [pytest.mark.sweep, pytest.mark.timeout(LONG_S)]
     return pytest.mark.parametrize(
         ("id", "sweep"),
         [
-            pytest.param(
-                one.id, sweep, id=one.id, marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)] if sweep else []
-            )
+            pytest.param(one.id, sweep, id=one.id, marks=long if sweep or way != "restart" else [])
             for sweep in (False, True)
             for one in trials(way, sweep=sweep)
         ],

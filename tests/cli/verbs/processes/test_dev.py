@@ -153,7 +153,7 @@ def test_the_end_of_the_server_is_said(dev: Dev) -> None:
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.sweep), signal.SIGKILL])
 def test_nothing_outlives_it(number: signal.Signals, dev: Dev) -> None:
     """
     Server and worker end with it, however it ends. (SIGINT: see below.)

@@ -124,7 +124,6 @@ MANY = 700 if THOROUGH else 100
 @pytest.mark.parametrize(
     ("tasks", "batch"),
     [
-        pytest.param(12, batches.BATCH, id="at once"),
         pytest.param(12, 1, id="in batches"),
         pytest.param(MANY, batches.BATCH, id="many", marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)]),
         pytest.param(MANY, 1, id="many in batches", marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)]),
@@ -182,7 +181,6 @@ class Crowd(Mill):
 @pytest.mark.parametrize(
     ("tasks", "rounds", "batch"),
     [
-        pytest.param(3, 6, batches.BATCH, id="at once"),
         pytest.param(3, 6, 1, id="in batches"),
         pytest.param(MANY // 10, 20, batches.BATCH, id="many", marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)]),
         pytest.param(MANY // 10, 20, 1, id="many in batches", marks=[pytest.mark.sweep, pytest.mark.timeout(LONG_S)]),
