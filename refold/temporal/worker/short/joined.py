@@ -68,6 +68,7 @@ class _Out:
         given: How many outcomes the task was given.
         new: Effects that the task has asked for, and the activity does not know of yet.
         dropped: The ids of effects that the task does not want any more, as far as the activity does not know it.
+        nobodys: The labels of all that it does not want any more.
     """
 
     joined: Joined
@@ -77,6 +78,7 @@ class _Out:
     given: int = 0
     new: list[ScheduleLocalActivity] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    nobodys: set[str] = field(default_factory=set)
 
     def take(self, record: Record | None) -> NextWants:
         """See `Run`."""
@@ -212,12 +214,18 @@ class Joined:
         _join(completion, self._activated(end))
 
     def _give(self, out: _Out, record: Record, *, replaying: bool) -> None:
-        """Give the task the outcome of the first effect that it waits for."""
+        """Give the task the outcome of the first effect that it waits for.
+
+        Or pass over an effect that it gave up when a local activity of its own brought another's outcome: it had ended
+        by then, and in a replay that activity may end before this one.
+        """
         if out.kept.HasField("failed") or self._over:
             return
         out.given += 1
         seq, asked = next(iter(self._asked.items()), (0, None))
         label = None if asked is None else _label(asked)
+        if label != record[0] and record[0] in out.nobodys:
+            return
         if asked is None or label != record[0]:
             _fail(out.kept, f"[TMPRL1100] the outcome of {record[0]!r} is recorded, and the code asks for {label!r}")
             out.kept.failed.force_cause = _DIFFERS
@@ -295,10 +303,12 @@ class Joined:
         if (dropped := self._asked.pop(seq, None)) is None:
             return False
         self._canceled.append(seq)
-        if out is not None and dropped in out.new:
-            out.new.remove(dropped)
-        elif out is not None:
-            out.dropped.append(dropped.activity_id)
+        if out is not None:
+            out.nobodys.add(_label(dropped))
+            if dropped in out.new:
+                out.new.remove(dropped)
+            else:
+                out.dropped.append(dropped.activity_id)
         return True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from pydantic_core import to_json
 from temporalio.api.common.v1 import Payload
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
@@ -13,7 +14,8 @@ from refold.effects.short.stretch import RUNS, STRETCH, AskedEffect, Record, Run
 from refold.temporal.data.wire import STRETCH_END
 from refold.temporal.worker.short.joined import LATE, LOST, Joined
 
-Commands = list[tuple[str, str]]
+LARGE = 9
+"""The number of an activity of its own, which brings a large result. Then the workflow gives its second effect up."""
 
 
 class Flow:
@@ -37,6 +39,8 @@ class Flow:
                     asked.seq, asked.activity_id, asked.activity_type = seq, f"t/1.{seq}", kind
             if job.HasField("resolve_activity"):
                 self.told.append(job.resolve_activity.seq)
+                if job.resolve_activity.seq == LARGE:
+                    done.successful.commands.add().request_cancel_local_activity.seq = 3
                 if (message := self._then(job.resolve_activity.seq)) is not None:
                     done.successful.commands.add().fail_workflow_execution.failure.message = message
             if job.HasField("signal_workflow"):
@@ -63,6 +67,12 @@ class Worker:
 
     def begun(self) -> list[AskedEffect]:
         return list(self.run.take(None).asked)
+
+    def large(self) -> None:
+        """The large result has come."""
+        end = WorkflowActivation(history_length=5)
+        end.jobs.add().resolve_activity.seq = LARGE
+        self.joined.activate(end)
 
     def ended(self, records: list[Record], *signals: str, length: int = 5) -> WorkflowActivationCompletion:
         end = WorkflowActivation(history_length=length)
@@ -122,6 +132,27 @@ def test_a_run_that_ends_with_an_outcome_is_given_no_other() -> None:
     assert [one.WhichOneof("variant") for one in done.successful.commands] == ["fail_workflow_execution"]
     replayed = Worker(Flow(lambda seq: "it fails" if seq == 2 else None)).ended([A, B])
     assert [one.WhichOneof("variant") for one in replayed.successful.commands] == ["fail_workflow_execution"]
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_the_outcome_of_an_effect_that_was_given_up_is_passed_over(before: int) -> None:
+    """
+    It had come already, and may be in history: nobody's, whether the task heard of it before it gave it up or not.
+    """
+    live, replay = Flow(lambda _: None), Flow(lambda _: None)
+    worker, again = Worker(live), Worker(replay)
+    worker.begun()
+    for record in (A, B)[:before]:
+        worker.run.take(record)
+    worker.large()
+    for record in (A, B)[before:]:
+        assert not worker.run.take(record).over
+    again.large()
+
+    for one in (worker, again):
+        assert one.ended([A, B]).HasField("successful")
+    assert 2 in live.told and 2 in replay.told
+    assert replay.told == [LARGE, 3, 2, 1]
 
 
 def test_outcomes_that_history_does_not_get_fail_the_workflow_task() -> None:
