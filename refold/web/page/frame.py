@@ -61,7 +61,8 @@ MOST_FIELDS = 4_000
 """The most fields of a form. One that people type into counts twice: a hash of its first value is sent along."""
 
 AS = "as"
-"""The field of a form that names the person for whom its page was made: nothing is done in the name of another."""
+"""The field of a form, and of the address of a part, that names the person for whom the page was made: nothing is done
+in the name of another, and no part is replaced by another's."""
 
 SAID = "refold_said"
 """The cookie that carries one sentence to the next page."""
@@ -306,6 +307,9 @@ def page(
     def address(path: str, **query: Any) -> str:
         return url(request, path, **query)
 
+    def of_person(part: str) -> str:
+        return f"{part}{'&' if '?' in part else '?'}{urlencode({AS: person.name})}" if person is not None else part
+
     said = site.access.read(request.cookies.get(SAID, ""), "said")
     values.setdefault("said", said["text"] if said else "")
     values.setdefault("about", said.get("about", "") if said else "")
@@ -317,6 +321,7 @@ def page(
         person=person,
         reason=str if person is not None and person.payloads else _unquoted,
         me=Markup('<input type="hidden" name="{}" value="{}">').format(AS, person.name) if person is not None else "",
+        of_person=of_person,
         here=request.url.path.removeprefix(root(request)) or "/",
         temporal_ui=site.temporal_ui,
         known_skills=site.skills,
@@ -383,6 +388,8 @@ def route(site: Site, path: str, handler: Handler, method: str = "GET", *, acts:
             return await _sign_in_first(site, request)
         call = Call(site=site, request=request, person=person)
         try:
+            if call.fragment and (shown_to := request.query_params.get(AS, person.name)) != person.name:
+                raise Refused(409, f"this page was opened by {shown_to}, and you are {person.name} now: load it again")
             if method == "POST":
                 _check_form(call, acts=acts)
                 call.fields = await form_of(request)

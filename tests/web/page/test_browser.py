@@ -741,6 +741,8 @@ async def test_a_form_of_somebody_else_is_sent_only_when_asked_again(opened: Ope
     await second.get_by_role("button", name="Continue").click()
     await expect(second.locator(".who")).to_contain_text("You are bob")
 
+    await order(engine, "tab-2")
+    await expect(first.get_by_text("Something has changed.")).to_be_visible()  # and what is there stays ada's
     await card(first, "tab-1").get_by_label("Comment").first.fill("it is tea")
     await card(first, "tab-1").get_by_role("button", name="Approve", exact=True).click()
     await expect(first.get_by_role("alert")).to_contain_text("opened by ada, and you are bob now")

@@ -110,10 +110,22 @@ async def test_a_burst_of_entries_comes_in_several_parts(
         return (await ada.get(f"/story/q1?after={after}", headers={"HX-Request": "true"})).text
 
     assert (await engine.look("q1")).seq == 3
-    assert 'after=2" hx-trigger="changed, load"' in await part(0)
-    assert 'after=3" hx-trigger="changed"' in await part(2)
-    assert 'after=3" hx-trigger="changed"' in await part(3)
-    assert 'after=3" hx-trigger="changed"' in (await ada.get("/task/q1")).text
+    assert 'after=2&amp;as=ada" hx-trigger="changed, load"' in await part(0)
+    assert 'after=3&amp;as=ada" hx-trigger="changed"' in await part(2)
+    assert 'after=3&amp;as=ada" hx-trigger="changed"' in await part(3)
+    assert 'after=3&amp;as=ada" hx-trigger="changed"' in (await ada.get("/task/q1")).text
+
+
+async def test_no_part_of_another_persons_page_is_given(engine: FakeEngine, ada: Browser) -> None:
+    """
+    The page was made for bob, in whose browser somebody is ada since: his parts stay until he loads the page again.
+    """
+    await engine.start("quiz", Content.from_text("go"), task_id="q1")
+    for path in ("/?", "/tasks?", "/head/q1?", "/waits/q1?", "/story/q1?after=0&"):
+        theirs, hers = [await ada.get(f"{path}as={name}", headers={"HX-Request": "true"}) for name in ("bob", "ada")]
+        assert (theirs.status_code, hers.status_code) == (409, 200)
+        assert "opened by bob, and you are ada now: load it again" in theirs.text
+        assert (await ada.get(f"{path}as=bob")).status_code == 200  # the whole page, which is hers
 
 
 async def test_a_tool_call_is_shown_while_it_runs_and_once_it_is_done(engine: FakeEngine, ada: Browser) -> None:
