@@ -38,6 +38,7 @@ from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count
 from refold.temporal.client.connection import UPDATE_PATIENCE
+from refold.temporal.client.errors import cancelable
 from refold.temporal.webhooks.names import WORKFLOW
 from refold.temporal.worker.profile import DEFAULT
 from refold.webhooks import START, Feed, Update, Webhook
@@ -306,9 +307,10 @@ class _Round:
 
     async def _ends(self, webhook: Webhook, why: str) -> bool:
         """Whether the workflow ends the delivery after a refusal; see `WebhookDelivery.end`."""
-        ends = await self._workflow.execute_update(
-            WebhookDelivery.end, args=[digest(webhook), why], rpc_timeout=UPDATE_PATIENCE
-        )
+        with cancelable():
+            ends = await self._workflow.execute_update(
+                WebhookDelivery.end, args=[digest(webhook), why], rpc_timeout=UPDATE_PATIENCE
+            )
         if ends and why:
             log.warning("webhook_given_up", task_id=self.delivery.task_id, webhook=self.delivery.id, why=why)
             count(metrics.WEBHOOKS, "given_up")

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -26,6 +27,7 @@ from refold.temporal.webhooks.delivery import WebhookDelivery
 from refold.temporal.webhooks.names import workflow_id
 from refold.webhooks import START, Shape, Update, Webhook
 from tests.services.receiver import Receiver
+from tests.temporal.client.between import Call, between
 
 
 class Script:
@@ -239,6 +241,41 @@ async def test_a_removal_while_a_retry_waits_ends_the_delivery(
 
     await asyncio.wait([running])
     assert type(running.exception()).__name__ == "_CompleteAsyncError"
+
+
+async def test_a_worker_that_stops_gives_up_a_delivery_whose_end_nobody_takes(
+    engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
+) -> None:
+    """
+    It is canceled while its workflow does not answer, and does not go on as if the answer were late.
+    """
+    told = asyncio.Event()
+
+    async def unanswered(rpc: str, call: Call) -> Any:
+        if rpc == "update_workflow_execution":
+            told.set()
+            await asyncio.Event().wait()
+        return await call()
+
+    with Receiver(lambda n: Response(status_code=410)) as receiver:
+        poster = Poster(Screen.from_env(loopback=True))
+        await script.more(task_id, 0)
+        await webhooks.put(task_id, Webhook(id="w", url=receiver.url))
+        handle = engine.client.get_workflow_handle(workflow_id(task_id, "w"))
+        beside = Script()
+        await beside.more(task_id)
+        courier = delivery.Courier(between(engine.client, unanswered), beside, poster)
+        environment = ActivityEnvironment()
+        run_id = (await handle.describe()).run_id
+        environment.info = replace(environment.info, workflow_id=handle.id, workflow_run_id=run_id)
+        running = asyncio.create_task(environment.run(courier.deliver, delivery.Delivery(task_id=task_id, id="w")))
+        await told.wait()
+        environment.cancel(cancellation_details=ActivityCancellationDetails(worker_shutdown=True))
+
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await poster.aclose()
+        await webhooks.remove(task_id, "w")
 
 
 async def test_gone_ends_a_webhook(
