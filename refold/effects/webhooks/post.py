@@ -248,7 +248,7 @@ def _stopped(limit: asyncio.Timeout) -> Iterator[None]:
 
 def _is_secret(text: str) -> bool:
     try:
-        raw = base64.b64decode(text.removeprefix("whsec_") + "==")
+        raw = base64.b64decode(text.removeprefix("whsec_"), validate=True)
     except (binascii.Error, ValueError):
         return False
     return text.startswith("whsec_") and 24 <= len(raw) <= 64

@@ -25,6 +25,7 @@ from tests.services.receiver import Receiver
 from tests.waiting import a_moment
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
+URL_SAFE = "whsec_" + base64.urlsafe_b64encode(b"\xff" * 33).decode()
 OTHER = "whsec_" + base64.b64encode(b"fedcba9876543210fedcba9876543210").decode()
 BODY = '{"statusUpdate":{"taskId":"t","text":"grün"}}'.encode()
 
@@ -404,7 +405,9 @@ def test_a_webhook_keeps_its_secrets_to_itself() -> None:
     assert "hidden" not in str(hook)
 
 
-@pytest.mark.parametrize("secret", ["hidden", "whsec_", "whsec_hidden", SECRET + " hidden"])
+@pytest.mark.parametrize(
+    "secret", ["hidden", "whsec_", "whsec_hidden", SECRET + " hidden", URL_SAFE, SECRET.rstrip("=")]
+)
 def test_a_secret_that_is_none_is_an_error(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Said when the process starts, and not what it was.
