@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -39,7 +40,7 @@ from refold.core.authoring.define import listed, skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.engine import Engine
 from refold.web.approvals import SAY_WHO, approval_app
-from refold.web.callbacks import callback_routes
+from refold.web.callbacks import callback_routes, utc_now
 from refold.web.traced import TracedRequests
 
 NAMELESS = (
@@ -58,6 +59,7 @@ def a2a_app(
     security: Security | None = None,
     tracer: Tracer | None = None,
     callbacks: CallbackSettings | None = None,
+    now: Callable[[], datetime] = utc_now,
 ) -> Starlette:
     """The gateway as an ASGI application: JSON-RPC at `/`, REST beside it, the card under `/.well-known`.
 
@@ -74,6 +76,7 @@ def a2a_app(
             environment.
         tracer: OpenTelemetry's, for a span of each request; None makes none.
         callbacks: The keys of callbacks' addresses; None takes them from the environment.
+        now: The time by which callbacks' addresses expire; a `FakeEngine` has its own: `lambda: engine.clock.now`.
 
     Raises:
         ValueError: No skill is given, one is named as a path of the gateway is, or a setting does not fit the skills.
@@ -108,7 +111,7 @@ def a2a_app(
                 may_see=partial(_may_see, parts.reader, security),
                 unknown=SAY_WHO if security.knows_names else NAMELESS,
             ).routes,
-            *callback_routes(engine, callbacks or callback_settings()),
+            *callback_routes(engine, callbacks or callback_settings(), now),
             # REST last: it ends with a mount that matches every first path segment.
             *with_heartbeats(
                 checked(
@@ -125,9 +128,8 @@ def a2a_app(
     )
     _check_paths(compiled, app.routes)
     app.router.redirect_slashes = False  # every first path segment might be a tenant
-    app.state.open_streams = open_streams
+    app.state.open_streams, app.state.declared = open_streams, declared
     app.state.handler, app.state.admission, app.state.tracer = handler, admission, tracer
-    app.state.declared = declared
     return app
 
 

@@ -10,7 +10,8 @@ from refold.core.retry_policy import Failure
 from refold.testing.answers import permanent
 
 SETTINGS = CallbackSettings(url="http://127.0.0.1:9000", keys=("the key of refold.testing",))
-"""With it, a gateway of a test reads the addresses that a `FakeEngine` makes: `a2a_app(…, callbacks=SETTINGS)`."""
+"""With it, a gateway of a test reads the addresses that a `FakeEngine` makes:
+`a2a_app(engine, skills, callbacks=SETTINGS, now=lambda: engine.clock.now)`."""
 
 
 def is_callback(command: Command) -> bool:

@@ -39,11 +39,12 @@ def without_token(path: str) -> str:
     return f"{before}{callback}…" if callback else path
 
 
-def _now() -> datetime:
+def utc_now() -> datetime:
+    """The time by the clock of this machine."""
     return datetime.now(UTC)
 
 
-def callback_routes(engine: Engine, settings: CallbackSettings, now: Callable[[], datetime] = _now) -> list[Route]:
+def callback_routes(engine: Engine, settings: CallbackSettings, now: Callable[[], datetime] = utc_now) -> list[Route]:
     """The route.
 
     Answers 200 once the task has taken the call; 400 for a body that is no JSON; 404 for an address that nobody here

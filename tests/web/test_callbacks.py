@@ -16,10 +16,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from starlette.applications import Starlette
 
 from refold import Content, Ctx, DefinitionError, SkillError, Status
+from refold.a2a import a2a_app
 from refold.callbacks import address
 from refold.callbacks.address import Forged, settings
 from refold.core.authoring.context import Moment
 from refold.core.commands import CALLBACK
+from refold.core.fold.questions import CALL_IN_TIME
 from refold.core.fold.snapshot import EARLY_LIMIT
 from refold.engine import NotConnected, Taken
 from refold.testing import FakeEngine, play, user
@@ -217,6 +219,17 @@ async def test_an_address_expires(engine: FakeEngine, http: httpx2.AsyncClient) 
     assert (await engine.look("c1")).messages[-1].text == "no payment: timeout"
 
 
+async def test_a_gateway_of_a_test_has_the_clock_of_its_engine(engine: FakeEngine) -> None:
+    """
+    As the page on callbacks shows it.
+    """
+    app = a2a_app(engine, [Checkout], callbacks=SETTINGS, now=lambda: engine.clock.now)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1:9000") as http:
+        assert await post(http, handed["c1"]) == (200, "taken")
+        await engine.advance(3_601)
+        assert (await post(http, handed["c1"]))[0] == 410
+
+
 async def test_a_canceled_task_takes_no_call(engine: FakeEngine, http: httpx2.AsyncClient) -> None:
     """
     The caller learns no more than that it came too late.
@@ -239,6 +252,22 @@ async def test_a_call_before_the_question_is_kept(engine: FakeEngine, http: http
 
     assert (early[0], second[0]) == (200, 409)
     assert view.messages[-1].text == "Ada paid 5"
+
+
+async def test_a_call_in_time_answers_a_question_that_is_asked_too_late(
+    engine: FakeEngine, http: httpx2.AsyncClient
+) -> None:
+    """
+    The address has expired by then; its caller was told that the call was taken.
+    """
+    await engine.start("late_checkout", Content.from_text("go"), task_id="c2")
+    assert await post(http, handed["c2"]) == (200, "taken")
+    await engine.advance(3_700)
+    view = await engine.send("c2", Content.from_text("Ada"))
+
+    assert view.messages[-1].text == "Ada paid 5"
+    *_, answered = [entry async for entry in engine.journal("c2")]
+    assert answered.patches == {CALL_IN_TIME: True}
 
 
 async def test_a_call_that_came_before_and_does_not_fit_leaves_its_address(

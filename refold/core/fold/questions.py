@@ -33,6 +33,9 @@ FITS_STEP = "refold.fits_step"
 CALL_AGAIN = "refold.call_again"
 """The patch with which an address takes another call if one that came before its question does not fit."""
 
+CALL_IN_TIME = "refold.call_in_time"
+"""The patch with which a call answers a question that is asked only after its address has expired."""
+
 
 def take_message(draft: Draft, message: UserMessage, *, in_time: bool = False) -> Sequence[Event]:
     """Take a message as the first one or as an answer, or store it until the skill asks a question that it answers.
@@ -149,7 +152,11 @@ def _answer_early(draft: Draft) -> Sequence[Event] | None:
     own = draft.waits if draft.lifecycle is TaskState.PAUSED else ()
     asked = [*own, *(wait for pending in draft.pending.values() for wait in pending.asks)]
     for message in draft.early:
-        if not (meant := _meant(draft, asked, message)):
+        meant = _meant(draft, asked, message)
+        # A call was taken before its address expired, and its caller was told so.
+        if not meant and message.called_back and (late := _meant(draft, asked, message, in_time=True)):
+            meant = late if draft.patched(CALL_IN_TIME) else []
+        if not meant:
             continue
         draft.early = tuple(one for one in draft.early if one is not message)
         problems = [unfit_reply(draft.skill, draft.state, wait, message.content, draft.patched) for wait in meant]
