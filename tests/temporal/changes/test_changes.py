@@ -74,6 +74,8 @@ async def run(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Async
             chosen = trials(way, sweep=sweep)
             site = Site(client, Folder(folder), folder, list(dict.fromkeys(one.key for one in chosen)))
             found[way, sweep] = {one.id: one for one in chosen}
+            for one in chosen:
+                paid.pop(one.id, None)  # a process that has done another file meanwhile runs the trials again
             await WAYS[way](site, chosen)
         one = found[way, sweep][id]
         if one.broken is not None:
