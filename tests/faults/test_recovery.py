@@ -165,7 +165,8 @@ async def test_a_busy_worker_is_not_a_dead_one(
     late = await engine.start("hello", text("Ada"))
     gate.touch()
 
-    patient = TemporalEngine(engine.client, queue, patience=PATIENT)  # with a loop that is held, and a machine shared
+    # Its worker answers nobody while a tool holds the loop.
+    patient = TemporalEngine(engine.client, queue, patience=PATIENT)
     ended = [await settled(patient, view.task_id) for view in (crowded, *others, late)]
 
     assert [view.status for view in ended] == [Status.COMPLETED] * 4

@@ -154,8 +154,9 @@ def _answer_early(draft: Draft) -> Sequence[Event] | None:
     for message in draft.early:
         meant = _meant(draft, asked, message)
         # A call was taken before its address expired, and its caller was told so.
-        if not meant and message.called_back and (late := _meant(draft, asked, message, in_time=True)):
-            meant = late if draft.patched(CALL_IN_TIME) else []
+        late = _meant(draft, asked, message, in_time=True) if message.called_back and not meant else []
+        if late and draft.patched(CALL_IN_TIME):
+            meant = late
         if not meant:
             continue
         draft.early = tuple(one for one in draft.early if one is not message)

@@ -389,7 +389,7 @@ def route(site: Site, path: str, handler: Handler, method: str = "GET", *, acts:
         call = Call(site=site, request=request, person=person)
         try:
             if call.fragment and (shown_to := request.query_params.get(AS, person.name)) != person.name:
-                raise Refused(409, f"this page was opened by {shown_to}, and you are {person.name} now: load it again")
+                raise Refused(409, f"{_opened_by(call, shown_to)}: load it again")
             if method == "POST":
                 _check_form(call, acts=acts)
                 call.fields = await form_of(request)
@@ -454,11 +454,12 @@ def written(form: Mapping[str, Sequence[str]]) -> list[str]:
     return [value for name, values in form.items() for value in values if value and name.startswith(TYPED)]
 
 
+def _opened_by(call: Call, shown_to: str) -> str:
+    return f"this page was opened by {shown_to}, and you are {call.person.name} now"
+
+
 def _somebody_else(call: Call, shown_to: str) -> Response:
-    message = (
-        f"this page was opened by {shown_to}, and you are {call.person.name} now, so nothing happened; to send it as "
-        f"{call.person.name}, send it again"
-    )
+    message = f"{_opened_by(call, shown_to)}, so nothing happened; to send it as {call.person.name}, send it again"
     form = {**call.fields, AS: [call.person.name]}
     return again_later(call.site, call.request, form, call.person, 409, message, "Who are you?")
 

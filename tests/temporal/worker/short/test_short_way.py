@@ -332,7 +332,7 @@ async def test_what_loses_a_race_is_canceled(site: Site) -> None:
 
 async def test_what_comes_during_stretches_is_replayed_in_its_order(site: Site) -> None:
     """
-    Signals, updates and queries at any moment of 40 effects, in six tasks at once: a replay finds the same journal.
+    Signals, updates and queries at any moment of 40 effects, in ten tasks at once: a replay finds the same journal.
     """
     chance = Random(7)
 
@@ -354,7 +354,7 @@ async def test_what_comes_during_stretches_is_replayed_in_its_order(site: Site) 
         return task_id
 
     async with site.worker():
-        ids = await asyncio.gather(*(errand() for _ in range(6)))
+        ids = await asyncio.gather(*(errand() for _ in range(10)))
         ended = [await settled(site.engine, task_id) for task_id in ids]
 
     assert {view.status for view in ended} == {Status.COMPLETED}
