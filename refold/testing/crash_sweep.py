@@ -163,6 +163,15 @@ async def _nobody(engine: Engine, view: TaskView) -> None:
     raise AssertionError(f"task {view.task_id!r} waits for {[wait.slot for wait in view.waiting_for]}: give a script")
 
 
+def _blocked(view: TaskView, point: Point | None) -> AssertionError:
+    """What a run comes to whose task only an operator can continue: the journal would say so in this run alone."""
+    why = "; ".join(f"{one.command} ({one.invocation_id}): {one.failure}" for one in view.unresolved)
+    found = f"only an operator can continue the task, which no script does: {why}"
+    if point is None:
+        return AssertionError(f"undisturbed: {found}")
+    return SweepFailed(point, "the task", "it goes on by itself, or the script answers it", found)
+
+
 async def _start(command: Sequence[str], env: Mapping[str, str]) -> WorkerProcess:
     return await asyncio.create_subprocess_exec(
         *command, env=env, stdout=asyncio.subprocess.PIPE, start_new_session=True
@@ -240,7 +249,7 @@ class CrashSweep:
                     await crew.hire(crash)
                     await self.engine.start(skill, content, task_id=task_id, owner=owner)
                     killed = asyncio.Event()
-                    await _first(self._play(task_id, script, killed), self._kill(crew, task_id, point, killed))
+                    await _first(self._play(task_id, script, point, killed), self._kill(crew, task_id, point, killed))
                     view = await self.engine.look(task_id)
         except TimeoutError:
             said = await self.engine.look(task_id)
@@ -263,7 +272,7 @@ class CrashSweep:
         killed.set()
         raise AssertionError(f"the worker ended with {await crew.gone()}, and nobody killed it")
 
-    async def _play(self, task_id: str, script: Script, killed: asyncio.Event) -> None:
+    async def _play(self, task_id: str, script: Script, point: Point | None, killed: asyncio.Event) -> None:
         """Answer the task until it is over and its worker was killed."""
         while True:
             # The watch ends when the task waits or ends, or when no worker answers.
@@ -271,6 +280,8 @@ class CrashSweep:
                 async for _ in self.engine.watch(task_id):
                     pass
             view = await self.engine.look(task_id)
+            if view.unresolved:
+                raise _blocked(view, point)
             if view.lifecycle == "failed":
                 await self._over(view)
             if view.lifecycle in ("done", "failed"):

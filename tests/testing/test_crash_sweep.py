@@ -13,8 +13,8 @@ from refold.callbacks.address import token_of
 from refold.core.chat import text_hash
 from refold.core.commands import CALLBACK, CallTool
 from refold.engine import Engine, Listed, Place, TaskFilter, TaskView
-from refold.testing import FakeEngine, transient
-from refold.testing.crash_sweep import CRASH_AT, CrashSweep, Kind, Point, in_one_order
+from refold.testing import FakeEngine, transient, unknown
+from refold.testing.crash_sweep import CRASH_AT, CrashSweep, Kind, Point, SweepFailed, in_one_order
 
 UNDONE: list[str] = []
 
@@ -282,3 +282,44 @@ def test_what_goes_on_at_once_may_come_back_in_any_order() -> None:
     assert in_one_order(journal("a", "b", "c")) != in_one_order(journal("a", "c", "b"))
     assert in_one_order(journal("a", "b", "c")) != in_one_order(journal("a", "b", "d"))
     assert [one["seq"] for one in in_one_order(journal("b", "a", "c"))] == [1, 2, 3, 4, 5]
+
+
+@tool(effect="at_most_once")
+def transfer() -> str:
+    """Transfer money."""
+    return "transferred"
+
+
+@flow_skill(id="transfers")
+class Transfers:
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        await ctx.approve("pay", "Pay?", policy=GatePolicy(reminder_s=None))
+        return ctx.complete(await ctx.tool(transfer))
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("run", [1, 2], ids=["undisturbed", "after a kill"])
+async def test_a_task_that_only_an_operator_can_continue_ends_the_run(run: int, told: list[str]) -> None:
+    """
+    At once: the error names the point and the command, and why nobody knows whether it has had its effect.
+    """
+
+    async def approve(engine: Engine, view: TaskView) -> None:
+        await engine.decide(view.task_id, approved=True, approver="ada")
+
+    def lost(command: CallTool) -> Any:
+        return unknown("the tool has no probe") if len(told) >= run else "transferred"
+
+    with pytest.raises(AssertionError, match="only an operator") as failed:
+        await sweep(FakeEngine([Transfers], answers={"transfer": lost}), told).run(
+            "transfers",
+            Content.from_text("go"),
+            script=approve,
+            points=lambda points: [one for one in points if one.kind is Kind.PERFORMED],
+        )
+
+    assert isinstance(failed.value, SweepFailed) is (run == 2)
+    assert ("killed at performed 2.1" if run == 2 else "undisturbed") in str(failed.value)
+    assert "tool transfer" in str(failed.value)
+    assert "the tool has no probe" in str(failed.value)
