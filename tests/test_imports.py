@@ -166,7 +166,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.temporal.tracing", "instrument"): "the providers' libraries load in a thread, while the worker polls",
     ("refold.cli.verbs.look", "_summarized"): "SQLAlchemy is loaded only by the verbs about databases",
     ("refold.cli.verbs.records", "project"): "SQLAlchemy is loaded only by the verbs about databases",
-    ("refold.testing.answers", "failure_of"): "effects are loaded only where a stand-in raises",
+    ("refold.testing.answers", "as_failure"): "effects are loaded only where a stand-in raises",
     ("refold.testing.answers", "_in_doubt"): "effects are loaded only where a stand-in raises",
     ("refold.testing.answers", "_failed"): "effects are loaded only where a stand-in raises",
     ("refold.testing.answers", "_as_workers_run"): "effects are loaded only where a tool is a stand-in",

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import JsonValue, ValidationError, validate_call
+from pydantic import JsonValue, validate_call
 from pydantic_core import to_jsonable_python
 
 from refold.core.authoring.tool import ToolSpec, tool_spec
@@ -48,7 +48,6 @@ from refold.core.events import (
     WorkflowResult,
 )
 from refold.core.retry_policy import Failure, FailureKind
-from refold.core.schema import problems
 from refold.engine.arguments import takes
 
 if TYPE_CHECKING:
@@ -83,17 +82,6 @@ def permanent(message: str, *, type: str = "refused") -> Failure:
     return Failure(kind=FailureKind.PERMANENT, type=type, message=message)
 
 
-def failure_of(error: Exception) -> Failure:
-    """The failure of a stand-in's exception: classified as on a worker, with the exception's whole message."""
-    from refold.effects.failures.classify import classify
-
-    found = classify(error)
-    if getattr(error, "failure", None) == found:  # of a `TryLater` or `Never`
-        return found
-    message = (problems(error) if isinstance(error, ValidationError) else str(error)) or type(error).__name__
-    return Failure(kind=found.kind, type=found.type, message=message, retry_after=found.retry_after)
-
-
 def _in_doubt(spec: ToolSpec, error: Exception) -> bool:
     """Whether a worker would not know if a tool that raised this has had its effect, which may happen once at most."""
     from refold.effects.failures.classify import surely_not_done
@@ -123,10 +111,14 @@ def calls(tool: str | Callable[..., Any], /, **args: Any) -> ToolCall:
 
 
 def as_failure(failure: str | Failure | Exception) -> Failure:
-    """A failure; a plain sentence is a permanent one."""
+    """A failure; a plain sentence is a permanent one, and an exception is classified as on a worker."""
     if isinstance(failure, Failure):
         return failure
-    return permanent(failure) if isinstance(failure, str) else failure_of(failure)
+    if isinstance(failure, str):
+        return permanent(failure)
+    from refold.effects.failures.classify import classify
+
+    return classify(failure)
 
 
 def outcome(command: Command, invocation_id: str, answer: Any) -> Event:
@@ -341,8 +333,10 @@ class Answers:
             return error
         from refold.effects.ledger.ledgered_call import NO_PROBE, unknown_outcome
 
-        why = failure_of(error).message if tool.spec.probe else f"{failure_of(error).message}; {NO_PROBE}"
-        return unknown(unknown_outcome(command.subject, why))
+        cause = as_failure(error)
+        why = cause.message if tool.spec.probe else f"{cause.message}; {NO_PROBE}"
+        failure = unknown(unknown_outcome(command.subject, why))
+        return failure.model_copy(update={"details": {"cause": cause.type}})
 
     def _key(self, command: Command) -> str | None:
         for name in _names(command):

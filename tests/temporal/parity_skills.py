@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 from pydantic import BaseModel, RootModel
 
 from refold import CommandError, Content, Ctx, GatePolicy, Transition, flow_skill, step, tool
@@ -31,7 +32,18 @@ def make(order: str) -> str:
     return f"made {order}"
 
 
-TOOLS = [work, make, unmake]
+@tool(effect="read_only")
+def fetch(why: str) -> str:
+    """Fails as most tools do: by what the other side answers, by data that does not fit, or by a bug."""
+    if why == "404":
+        request = httpx.Request("GET", "https://shop.example.org/orders/7")
+        httpx.Response(404, request=request).raise_for_status()
+    if why == "misfit":
+        Person.model_validate({"name": "Ada"})
+    raise ValueError(f"{why} is not known\nof https://ada:secret@example.org/orders")
+
+
+TOOLS = [work, make, unmake, fetch]
 
 
 class Sizes(RootModel[list[int]]):
@@ -167,7 +179,19 @@ class Interrupted:
         return ctx.complete((await ctx.ask("why", f"Why {content.text}?")).text)
 
 
-SKILLS = [Asks, Gates, Works, Rejects, Sleeps, Catches, PartGates, Interrupted]
+@flow_skill(id="p_fetches")
+class Fetches:
+    """Fetches, and says how that failed."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        try:
+            return ctx.complete(await ctx.tool(fetch, why=content.text))
+        except CommandError as error:
+            return ctx.complete(error.failure.model_dump_json())
+
+
+SKILLS = [Asks, Gates, Works, Rejects, Sleeps, Catches, PartGates, Interrupted, Fetches]
 
 AsksWorkflow = workflow_for(Asks)
 GatesWorkflow = workflow_for(Gates)
@@ -177,3 +201,4 @@ SleepsWorkflow = workflow_for(Sleeps)
 CatchesWorkflow = workflow_for(Catches)
 PartGatesWorkflow = workflow_for(PartGates)
 InterruptedWorkflow = workflow_for(Interrupted)
+FetchesWorkflow = workflow_for(Fetches)

@@ -13,7 +13,7 @@ from refold.temporal.data.storage import Folder
 from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal import parity_skills
 from tests.temporal.conftest import PATIENT, replay_all
-from tests.temporal.parity import STARTS, Both, by_chance
+from tests.temporal.parity import STARTS, Both, Op, by_chance, start
 
 QUEUE = "parity"
 AT_ONCE = 8
@@ -36,6 +36,20 @@ async def engine(client: Client, values: Folder, setting: None) -> AsyncIterator
     async with make_worker(client, plugin, task_queue=QUEUE):
         yield TemporalEngine(client, QUEUE, patience=PATIENT)
     await replay_all(client, plugin, QUEUE)
+
+
+SCRIPTS: dict[str, list[Op]] = {
+    f"a tool fails by {why}": [start("p_fetches", why)] for why in ("404", "misfit", "a bug")
+}
+"""Scripts that were answered otherwise once."""
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_a_script_is_answered_alike(engine: TemporalEngine, name: str) -> None:
+    """
+    The same answers and errors, in the same words, the same tasks and journals.
+    """
+    assert await Both(engine, f"alike-{list(SCRIPTS).index(name)}").play(SCRIPTS[name]) == ""
 
 
 async def differences(engine: TemporalEngine, seeds: range) -> list[str]:

@@ -268,7 +268,8 @@ async def test_a_retry_goes_out_when_it_is_due() -> None:
     after_1 = await engine.look("T")
     await engine.advance(2)
 
-    assert (after_1.lifecycle, after_1.pending[0].attempt, after_1.pending[0].failure) == ("retrying", 2, "late")
+    [again] = after_1.pending
+    assert (after_1.lifecycle, again.attempt, again.failure) == ("retrying", 2, "no answer in time")
     assert (await engine.look("T")).messages[-1].text == "Hello."
 
 
@@ -341,8 +342,8 @@ async def test_an_effect_in_doubt_is_told_as_on_a_worker() -> None:
     (doubt,) = (await engine.start("calling", TEXT("order why=lost"))).unresolved
 
     assert doubt.failure == (
-        "it is not known whether the tool 'order' has had its effect, and it may happen once at most: lost; the tool "
-        "has no probe; find out at the receiver, then resolve the command"
+        "it is not known whether the tool 'order' has had its effect, and it may happen once at most: the connection "
+        "failed or broke off; the tool has no probe; find out at the receiver, then resolve the command"
     )
 
 
@@ -508,7 +509,7 @@ async def test_a_called_skill_ends_with_its_caller() -> None:
     [
         ("nobody", "talk: no skill 'nobody'"),
         ("naps", "talk: skill 'naps' starts from data"),
-        ("hello", "talk: greeting: no words"),
+        ("hello", "talk: greeting: ValueError: no words"),
     ],
 )
 async def test_a_called_skill_that_fails_fails_its_command(called: str, reason: str) -> None:

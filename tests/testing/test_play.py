@@ -153,7 +153,7 @@ def test_failures_are_tried_again_or_met_by_the_skill() -> None:
     assert retried.lifecycle == ("planned", "running", "retrying", "running", "done")
     assert retried.journal() == fired.journal()
     assert (declined.status, declined.reason) == ("failed", "charge: declined")
-    assert (raised.status, raised.reason) == ("failed", "charge: down (no retry left)")
+    assert (raised.status, raised.reason) == ("failed", "charge: the connection failed or broke off (no retry left)")
 
 
 def test_several_questions_are_answered_by_slot() -> None:
