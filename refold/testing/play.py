@@ -440,6 +440,7 @@ class _Player:
                     asserted_by=turn.vouched_by,
                     comment=turn.comment,
                     changes=dict(turn.changes or {}),
+                    said_at=self.now,
                 )
             case Resolves(id=id):
                 ids = [one.invocation_id for one in self.task.pending.values() if one.command.id == id]

@@ -258,12 +258,12 @@ async def said(answer: Awaitable[object]) -> object:
 
 
 def plain(value: Any) -> Any:
-    """A value as data, without times."""
+    """A value as data; of times, only whether they are there."""
     match value:
         case BaseModel():
             return plain(value.model_dump(mode="json"))
         case dict():
-            return {key: plain(one) for key, one in value.items() if key not in _OF_TIME}
+            return {key: one and "TIME" if key in _OF_TIME else plain(one) for key, one in value.items()}
         case list() | tuple():
             return [plain(one) for one in value]
         case str():

@@ -13,7 +13,7 @@ from refold.temporal.data.storage import Folder
 from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal import parity_skills
 from tests.temporal.conftest import PATIENT, replay_all
-from tests.temporal.parity import STARTS, Both, Op, by_chance, start
+from tests.temporal.parity import STARTS, Both, Op, by_chance, decide, start
 
 QUEUE = "parity"
 AT_ONCE = 8
@@ -39,7 +39,8 @@ async def engine(client: Client, values: Folder, setting: None) -> AsyncIterator
 
 
 SCRIPTS: dict[str, list[Op]] = {
-    f"a tool fails by {why}": [start("p_fetches", why)] for why in ("404", "misfit", "a bug")
+    **{f"a tool fails by {why}": [start("p_fetches", why)] for why in ("404", "misfit", "a bug")},
+    "a decision has its time": [start("p_gates", {}), decide("one"), decide("two")],
 }
 """Scripts that were answered otherwise once."""
 

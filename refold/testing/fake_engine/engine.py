@@ -193,7 +193,7 @@ class FakeEngine(Controls, DecidesOne):
         asked_by = {wait.gate: wait.asked_by or task_id for wait in view.waiting_for}
         holder = holder_of(task_id, [gate for gate, _ in met], asked_by)
         made = [
-            decision_of(one, gate, shown, approver=approver, vouched_by=vouched_by)
+            decision_of(one, gate, shown, approver=approver, vouched_by=vouched_by, said_at=self.clock.now)
             for one, (gate, shown) in zip(decisions, met, strict=True)
         ]
         self._take(self._tasks.get(holder, task), *made)
