@@ -1216,3 +1216,41 @@ def test_one_skill_or_answers_that_are_no_mapping_are_refused() -> None:
         FakeEngine(Naps)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"answers= is a list; write a dict"):
         FakeEngine([Naps], answers=["Hello!"])  # type: ignore[arg-type]
+
+
+@flow_skill(id="twice")
+class Twice:
+    """Writes, then asks for two things at once."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.llm("draft", content.text)
+        await ctx.gather(ctx.ask("one", "One?"), ctx.ask("two", "Two?"))
+        return ctx.complete()
+
+
+async def test_a_task_has_moved_where_lists_show_something_else_or_it_is_over() -> None:
+    """
+    As on Temporal: neither the first entry of a new task nor one that leaves status and state as they are moves it.
+    """
+    engine = FakeEngine([Twice])
+    moved: dict[str, bool] = {}
+
+    async def moves(name: str) -> None:
+        moved[name] = bool(await engine.count(TaskFilter(moved_since=engine.clock.now)))
+        engine.clock.advance(60)
+
+    engine.worker = False
+    await engine.start("twice", TEXT("go"), task_id="T")
+    await moves("start")
+    engine.worker = True
+    await engine.settle()
+    await moves("taken")
+    await engine.reply("T", "draft", "A draft.")
+    await moves("asks")
+    await engine.send("T", TEXT("yes"), slot="one")
+    await moves("still asks")
+    await engine.send("T", TEXT("yes"), slot="two")
+    await moves("completes")
+
+    assert moved == {"start": True, "taken": False, "asks": True, "still asks": False, "completes": True}

@@ -14,7 +14,7 @@ from refold.core.errors import InputRejected
 from refold.core.events import CANCELED, CancelRequested, DependencyResolved, Early, Event
 from refold.core.fold.journal import Entry, no_entry
 from refold.core.fold.snapshot import Snapshot
-from refold.core.lifecycle import TaskState
+from refold.core.lifecycle import Status, TaskState
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.engine import (
     Build,
@@ -126,6 +126,8 @@ class FakeEngine(Controls, DecidesOne):
         )
         task.held = hold
         task.begins_at = None if start_delay is None else self.clock.now + start_delay
+        if task.later:
+            task.listed = (TaskState.PLANNED, Status.SUBMITTED)
         self._tasks[task_id] = task
         await self._do()
         return self._view(task)
@@ -307,7 +309,7 @@ class FakeEngine(Controls, DecidesOne):
         """See `Engine.list`."""
         self._reach()
         wanted = checked(TaskFilter, skill=skill, lifecycle=lifecycle, owner=owner)
-        found = [task for task in reversed(self._tasks.values()) if fits(task.now, wanted)]
+        found = [task for task in reversed(self._tasks.values()) if fits(task, wanted)]
         for task in found[:limit]:
             yield self._view(task)
 
@@ -315,7 +317,7 @@ class FakeEngine(Controls, DecidesOne):
         """See `Engine.find`."""
         self._reach()
         found = sorted(
-            (listed(task.now, over=over(self._tasks, task)) for task in self._tasks.values() if fits(task.now, wanted)),
+            (listed(task, over=over(self._tasks, task)) for task in self._tasks.values() if fits(task, wanted)),
             key=order,
         )
         rest = [one for one in found if after is None or order(one) > (START - after.at, after.task_id)]
@@ -324,7 +326,7 @@ class FakeEngine(Controls, DecidesOne):
     async def count(self, wanted: TaskFilter) -> int:
         """See `Engine.count`."""
         self._reach()
-        return sum(fits(task.now, wanted) for task in self._tasks.values())
+        return sum(fits(task, wanted) for task in self._tasks.values())
 
     async def ping(self) -> None:
         """See `Engine.ping`."""

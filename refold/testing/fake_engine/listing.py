@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
 from refold.engine import Listed, TaskFilter
+from refold.testing.fake_engine.task import Task
 from refold.testing.play import START
 
 
-def fits(task: Snapshot, wanted: TaskFilter) -> bool:
+def fits(one: Task, wanted: TaskFilter) -> bool:
     """Whether a task fits the filter."""
+    task = one.now
     return (
         wanted.skill in (None, task.skill)
         and wanted.lifecycle in (None, task.lifecycle)
@@ -21,25 +22,26 @@ def fits(task: Snapshot, wanted: TaskFilter) -> bool:
         and (wanted.begins is None or task.task_id.startswith(wanted.begins))
         and (not wanted.waits or bool(task.open_waits) or task.lifecycle is TaskState.BLOCKED)
         and (wanted.since is None or wanted.since <= (task.status_at or task.at))
-        and (wanted.moved_since is None or wanted.moved_since <= _moved_at(task))
+        and (wanted.moved_since is None or wanted.moved_since <= _moved_at(one))
     )
 
 
-def listed(task: Snapshot, *, over: bool) -> Listed:
+def listed(one: Task, *, over: bool) -> Listed:
     """A task as lists show it."""
+    task = one.now
     return Listed(
         task_id=task.task_id,
         skill=task.skill,
         status=task.status,
         lifecycle=task.lifecycle,
         status_at=task.status_at or task.at,
-        moved_at=_moved_at(task),
+        moved_at=_moved_at(one),
         over=over,
     )
 
 
-def _moved_at(task: Snapshot) -> datetime:
-    return task.at + timedelta(microseconds=task.seq)  # the clock may stand still from one entry to the next
+def _moved_at(task: Task) -> datetime:
+    return task.moved_at or task.snapshots[0].at
 
 
 def order(listed: Listed) -> tuple[timedelta, str]:

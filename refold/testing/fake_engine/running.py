@@ -250,6 +250,8 @@ class Running:
             task.snapshots.append(snapshot)
             task.entries.append(entry)
             task.tell(entry)
+            if (snapshot.lifecycle, snapshot.status) != task.listed or finished(snapshot):
+                task.moves(entry.at)
             again |= refused_answers(entry, snapshot)
         snapshot = task.now
         want = wanted(snapshot)
@@ -276,6 +278,8 @@ class Running:
         out = (one for one in wanted(parent.now).values() if isinstance(one, Perform))
         want = next((one for one in out if one.invocation_id == now.task_id), None)
         if want is None:
-            self._report(parent)  # it has ended before, and waited for this part
+            if over(self._tasks, parent):  # it has ended before, and waited for this part
+                parent.moves(self.clock.now)
+            self._report(parent)
         else:
             self._come_to(parent, want, outcome_of(now) if now.ending is Ending.COMPLETED else failure_of(now))

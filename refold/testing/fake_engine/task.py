@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from refold.core.authoring.skill import Live, Skill
 from refold.core.events import CancelRequested, Event
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, wanted
+from refold.core.lifecycle import Status, TaskState
 from refold.core.waits import Unresolved, Wait
 from refold.engine import News
 from refold.engine.view import with_first
@@ -31,6 +32,8 @@ class Task:
         woken: Something was sent to it, so that a worker knows it.
         asked_by: The task that this one is a part of.
         reported: The waits and unresolved commands that `asked_by` was told of last.
+        listed: The lifecycle state and status that lists show; a new task counts as running, as on Temporal.
+        moved_at: When they last changed, or the task was over; None if neither has happened.
     """
 
     skill: Skill
@@ -46,6 +49,8 @@ class Task:
     woken: bool = False
     asked_by: str | None = None
     reported: tuple[tuple[Wait, ...], tuple[Unresolved, ...]] = ((), ())
+    listed: tuple[TaskState, Status] = (TaskState.RUNNING, Status.WORKING)
+    moved_at: datetime | None = None
     watchers: list[asyncio.Future[None]] = field(default_factory=list)
 
     @property
@@ -70,6 +75,11 @@ class Task:
     def shown(self) -> Snapshot:
         """The task as it is shown, with the message that it will begin with if a worker knows it."""
         return self.now if self.delayed else with_first(self.now, self.first)
+
+    def moves(self, at: datetime) -> None:
+        """Note that lists show something else from this time on."""
+        self.listed = (self.now.lifecycle, self.now.status)
+        self.moved_at = at + timedelta(microseconds=self.now.seq)  # the clock may stand still between two entries
 
     def tell(self, news: News) -> None:
         self.told.append(news)
