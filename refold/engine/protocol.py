@@ -56,7 +56,8 @@ class Engine(Protocol):
             delivery_id: The sender's id of this delivery.
             previous: The task whose conversations with models the new task continues; both have the same owner.
             hold: The task stays planned, and does nothing, until `release`.
-            start_delay: The task stays planned for so long, or until `release`; more than 0, at most 10 years.
+            start_delay: The task stays planned for so long, or until `release`; more than 0, at most 10 years. Content
+                that the skill cannot start from fails the task when it begins.
             batch: Nobody waits for the task: where workers are busy, the work of other tasks goes first.
 
         Raises:

@@ -115,6 +115,19 @@ def nothing_to_cancel(task_id: str, status: Status) -> InputRejected:
     return InputRejected(f"task {task_id!r} has ended ({status}); there is nothing to cancel")
 
 
+START_REFUSED = "its start was refused"
+
+
+def start_refused(why: str) -> str:
+    """Why a task failed whose start was refused, so that it never began."""
+    return f"{START_REFUSED}, and its id is free: {why}"
+
+
+def no_journal(task_id: str, why: str) -> str:
+    """Why a task cannot be recovered that never began, or whose journal is gone."""
+    return f"task {task_id!r} left no journal and cannot be recovered; start a new one: {why}"
+
+
 def not_failed(task_id: str, status: Status) -> InputRejected:
     """The reason for refusing to recover a task that is open or completed."""
     return InputRejected(f"task {task_id!r} is {status}; only a task that failed or was canceled recovers")

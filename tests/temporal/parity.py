@@ -319,9 +319,7 @@ def by_chance(both: Both, skill: str, seed: int) -> Iterator[Op]:
     if chance.random() < 0.4:
         yield broken()
     options = _options(chance)
-    # The server finds out only when a delayed task begins that its start does not fit.
-    starts = STARTS[skill][:1] if "start_delay" in options else STARTS[skill]
-    begins = start(skill, chance.choice(starts), **options)
+    begins = start(skill, chance.choice(STARTS[skill]), **options)
     yield begins
     for _ in range(chance.randint(3, 9)):
         rarely: list[Callable[[], Op]] = [broken, mended, mended, lambda: begins, lambda: start("p_works", "other")]

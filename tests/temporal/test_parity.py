@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 
 import pytest
 from temporalio.client import Client
@@ -13,7 +14,22 @@ from refold.temporal.data.storage import Folder
 from tests.sweeps import LONG_S, THOROUGH
 from tests.temporal import parity_skills
 from tests.temporal.conftest import PATIENT, replay_all
-from tests.temporal.parity import STARTS, Both, Op, by_chance, decide, start
+from tests.temporal.parity import (
+    STARTS,
+    Both,
+    Op,
+    ask,
+    by_chance,
+    cancel,
+    decide,
+    fork,
+    passes,
+    recover,
+    release,
+    resolve,
+    send,
+    start,
+)
 
 QUEUE = "parity"
 AT_ONCE = 8
@@ -40,6 +56,28 @@ async def engine(client: Client, values: Folder, setting: None) -> AsyncIterator
 
 SCRIPTS: dict[str, list[Op]] = {
     **{f"a tool fails by {why}": [start("p_fetches", why)] for why in ("404", "misfit", "a bug")},
+    **{
+        f"a delayed start does not fit: {by.name}": [
+            start("p_gates", "no limits", start_delay=timedelta(seconds=1_000), owner="ada"),
+            ask("look"),
+            ask("record"),
+            by,
+            ask("record"),
+            ask("past"),
+            ask("at", 1),
+            send("yes"),
+            release(),
+            cancel(),
+            recover(),
+            fork(1),
+            fork(5),
+            ask("explain", "draft"),
+            ask("watch", follow=True),
+            start("p_gates", {}),
+            ask("record"),
+        ]
+        for by in (passes(1_100), release(), send("yes"), decide("one"), resolve(retry=True), cancel())
+    },
     "a decision has its time": [start("p_gates", {}), decide("one"), decide("two")],
 }
 """Scripts that were answered otherwise once."""
@@ -50,7 +88,9 @@ async def test_a_script_is_answered_alike(engine: TemporalEngine, name: str) -> 
     """
     The same answers and errors, in the same words, the same tasks and journals.
     """
-    assert await Both(engine, f"alike-{list(SCRIPTS).index(name)}").play(SCRIPTS[name]) == ""
+    found = await Both(engine, f"alike-{list(SCRIPTS).index(name)}").play(SCRIPTS[name])
+
+    assert not found, found
 
 
 async def differences(engine: TemporalEngine, seeds: range) -> list[str]:

@@ -20,6 +20,7 @@ from refold.core.fold.journal import Entry, no_entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import Status, TaskState, derive_status
 from refold.engine import Build, EngineError, NoWorker, RunGone, StorageError, TaskNotFound
+from refold.engine.refusals import no_journal
 from refold.lineage.recover import lacks, may_lack
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
@@ -183,7 +184,7 @@ class JournalReader:
         result = await result_of(self.connection, description)
         if result is None:
             why = await why_ended(self.connection, description)
-            raise EngineError(f"task {self.task_id!r} left no journal and cannot be recovered; start a new one: {why}")
+            raise EngineError(no_journal(self.task_id, why))
         found: Segment | None = None
         for run in reversed((*result.earlier, _last_run(description, result))):
             try:

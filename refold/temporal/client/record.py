@@ -15,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.fold.journal import as_said
 from refold.core.lifecycle import TaskState
 from refold.engine import EngineError, StorageError, TaskNotFound
+from refold.engine.refusals import START_REFUSED
 from refold.engine.view import with_first
 from refold.record import TaskRecord, record_of, with_entries
 from refold.temporal.client import search
@@ -68,7 +69,7 @@ async def _ended(connection: Connection, cache: RecordCache, description: Workfl
     result = await result_of(connection, description)
     if result is None:
         refused = await why_refused(connection, description)
-        note = "its start was refused" if refused else ENDED_OUTSIDE  # as the reason, but for what a refusal may quote
+        note = START_REFUSED if refused else ENDED_OUTSIDE  # as the reason, but for what a refusal may quote
         return await _as_started(connection, description, note, refused or ENDED_OUTSIDE)
     try:
         last = await load(result.journal, connection.client.data_converter)

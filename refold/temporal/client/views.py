@@ -23,6 +23,7 @@ from temporalio.service import RPCError
 from refold.core.errors import InputRejected
 from refold.core.lifecycle import Ending, derive_status
 from refold.engine import NoWorker, TaskNotFound, TaskView, UnknownSkill
+from refold.engine.refusals import start_refused
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import of_task, why_effects_wait, why_unanswered
@@ -182,7 +183,7 @@ async def why_refused(connection: Connection, description: WorkflowExecutionDesc
 
 def _refusal(cause: BaseException | None) -> str:
     if isinstance(cause, ApplicationError) and cause.type in _REFUSALS:
-        return f"its start was refused, and its id is free: {cause.message}"
+        return start_refused(cause.message)
     return ""
 
 

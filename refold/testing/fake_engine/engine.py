@@ -19,6 +19,7 @@ from refold.core.values import REFUSAL_CHARS, shortened
 from refold.engine import (
     Build,
     Decision,
+    EngineError,
     Listed,
     News,
     NoWorker,
@@ -33,12 +34,14 @@ from refold.engine.arguments import Count, methods_take
 from refold.engine.decisions import DecidesOne, decision_of, gate_of, holder_of
 from refold.engine.refusals import (
     HAS_BEGUN,
+    START_REFUSED,
     check_later,
     check_skill_id,
     check_task_id,
     checked,
     is_over,
     message_of,
+    no_journal,
     not_failed,
     not_over,
     nothing_to_cancel,
@@ -110,8 +113,7 @@ class FakeEngine(Controls, DecidesOne):
             task_id = next(id for n in self._numbers if (id := f"{skill}-{n}") not in self._tasks)
         else:
             check_task_id(task_id)
-        if task_id in self._tasks:
-            raise TaskExists(task_id)
+        self._need_free(task_id)
         if skill not in self.skills:
             raise UnknownSkill(skill, list(self.skills))
         task = self._planned(
@@ -123,6 +125,7 @@ class FakeEngine(Controls, DecidesOne):
             context=context,
             previous=None if before is None else previous_of(before),
             started_by=() if started_by is None else (started_by,),
+            unseen=start_delay is not None,
         )
         task.held = hold
         task.begins_at = None if start_delay is None else self.clock.now + start_delay
@@ -165,6 +168,7 @@ class FakeEngine(Controls, DecidesOne):
         self._need_worker()
         if over(self._tasks, task):
             raise is_over(task_id, task.now.status, task.now.lifecycle)
+        self._wake(task)
         if not task.later:
             raise InputRejected(f"task {task_id!r}: {HAS_BEGUN}")
         task.held, task.begins_at = False, None
@@ -180,6 +184,9 @@ class FakeEngine(Controls, DecidesOne):
         if not self.worker:
             task.canceling = task.canceling or asked
             raise NoWorker(f"task {task_id!r} is not canceled yet, but will be once a worker is there: {NO_WORKER}")
+        self._wake(task)
+        if task.refused:
+            raise nothing_to_cancel(task_id, task.now.status)
         self._take(task, asked)
         await self._do()
         return self._view(task)
@@ -229,6 +236,8 @@ class FakeEngine(Controls, DecidesOne):
             raise not_failed(task_id, failed.now.status)
         if not over(self._tasks, failed):
             raise not_over(task_id)
+        if failed.refused:
+            raise EngineError(no_journal(task_id, failed.refused))
         new_id = next(id for n in count(1) if (id := f"{task_id}.r{n}") not in self._tasks)
         parts = list(below(self._tasks, failed))
         for id in (*above(self._tasks, failed), task_id, *parts):
@@ -259,14 +268,20 @@ class FakeEngine(Controls, DecidesOne):
             raise InputRejected(why)
         if new_id is None:
             new_id = next(id for n in count(1) if (id := f"{task_id}.f{n}") not in self._tasks)
-        if new_id in self._tasks:
-            raise TaskExists(new_id)
+        self._need_free(new_id)
         snapshot, first = fork(
             task.skill, task.snapshots[0], task.entries, new_id, self.clock.now, seq=at, live=live, by=by
         )
         branch = self._tasks[new_id] = Task(skill=task.skill, snapshots=[snapshot], first=first)
         await self._do()
         return self._view(branch)
+
+    def _need_free(self, task_id: str) -> None:
+        """See that no task has this id; that of a task whose start was refused is free."""
+        if task_id in self._tasks:
+            if not self._tasks[task_id].refused:
+                raise TaskExists(task_id)
+            del self._tasks[task_id]
 
     async def begin(self, snapshot: Snapshot, first: Event) -> TaskView:
         """Start a task from a snapshot and its first event, as `refold.core.lineage` makes both."""
@@ -295,6 +310,9 @@ class FakeEngine(Controls, DecidesOne):
     async def record(self, task_id: str) -> TaskRecord:
         """See `Engine.record`."""
         task = self._task(task_id)
+        if task.refused:
+            record = record_of(with_first(task.now, task.entries[0].event))
+            return record.changed({"note": START_REFUSED})
         record = record_of(with_first(task.now, task.first))
         return record.changed({"note": not_begun(task_id, task.begins_at)}) if task.delayed else record
 
@@ -372,7 +390,7 @@ class FakeEngine(Controls, DecidesOne):
     async def at(self, task_id: str, seq: int) -> Snapshot:
         """See `Engine.at`."""
         task = self._asked(task_id)
-        base, last = task.snapshots[0].seq, task.now.seq
+        base, last = task.snapshots[0].seq, task.snapshots[-1].seq
         if not base <= seq <= last:
             raise InputRejected(no_entry(task_id, seq, base + 1, last))
         return task.snapshots[seq - base]

@@ -20,11 +20,11 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.questions import refused_answers
 from refold.core.fold.refusal import refusal
 from refold.core.fold.wanted import Alarm, Perform, SendAnswer, finished, wanted
-from refold.core.lifecycle import Ending
+from refold.core.lifecycle import Ending, TaskState
 from refold.core.retry_policy import Failure
 from refold.engine import EngineError, NoWorker, TaskNotFound, TaskView, UnknownSkill
 from refold.engine.arguments import Count, takes
-from refold.engine.refusals import is_over, not_needed
+from refold.engine.refusals import is_over, not_needed, start_refused
 from refold.engine.together import refused, too_many
 from refold.engine.view import not_begun, view_of
 from refold.lineage.recover import recover
@@ -87,7 +87,7 @@ class Running:
         return task
 
     def _view(self, task: Task) -> TaskView:
-        note = not_begun(task.now.task_id, task.begins_at) if task.later else ""
+        note = not_begun(task.now.task_id, task.begins_at) if task.later else task.refused
         return view_of(task.shown, note=note if self.worker else NO_WORKER)
 
     def _planned(
@@ -103,8 +103,9 @@ class Running:
         context: str | None = None,
         previous: Previous | None = None,
         started_by: tuple[str, ...] = (),
+        unseen: bool = False,
     ) -> Task:
-        """A task with its first message, or InputRejected."""
+        """A task with its first message; InputRejected if that does not fit, unless no worker sees it yet."""
         snapshot = planned(
             skill,
             task_id,
@@ -117,7 +118,7 @@ class Running:
             previous=previous,
             started_by=started_by,
         )
-        if reason := refusal(skill, snapshot, message, self.clock.now):
+        if not unseen and (reason := refusal(skill, snapshot, message, self.clock.now)):
             raise InputRejected(reason)
         return Task(skill=skill, snapshots=[snapshot], first=message, asked_by=asked_by)
 
@@ -125,12 +126,29 @@ class Running:
         """Apply events as an update does: all or none, and refused ones leave no trace."""
         if over(self._tasks, task):
             raise is_over(task.now.task_id, task.now.status, task.now.lifecycle)
-        task.woken = True
+        self._wake(task)
         if task.later and not isinstance(events[0], CancelRequested):
             raise InputRejected(f"task {task.now.task_id!r}: {not_begun(task.now.task_id, task.begins_at)}")
-        if (found := too_many(events) or refused(task.skill, task.now, events, self.clock.now)) is not None:
+        if (found := too_many(events) or refused(task.skill, task.snapshots[-1], events, self.clock.now)) is not None:
             raise InputRejected(found.why)
+        if task.refused:
+            raise is_over(task.now.task_id, task.now.status, task.now.lifecycle)
         self._feed(task, *events)
+
+    def _wake(self, task: Task) -> None:
+        """Show a task to a worker, as whatever is sent to it does: a delayed start that does not fit is refused."""
+        task.woken = True
+        delayed = task.first if task.begins_at is not None else None
+        if delayed is not None and refusal(task.skill, task.now, delayed, self.clock.now):
+            self._begin(task)
+
+    def _begin(self, task: Task) -> None:
+        first, task.first, task.begins_at = task.first, None, None
+        assert first is not None
+        entry = self._feed(task, first)
+        if entry.refused and task.now.lifecycle is TaskState.PLANNED:
+            task.refused = start_refused(entry.refused)
+            task.moves(entry.at)
 
     async def _one(self) -> Task | None:
         """Do the first thing that can be done now, and say for which task; None if there is nothing."""
@@ -139,14 +157,13 @@ class Running:
         for task in list(self._tasks.values()):
             later = task.held or (task.begins_at is not None and task.begins_at > self.clock.now)
             if task.first is not None and not later:
-                first, task.first, task.begins_at = task.first, None, None
-                self._feed(task, first)
+                self._begin(task)
                 return task
             asked, task.canceling = task.canceling, None
             if asked is not None and not task.now.ended:
                 self._feed(task, asked)
                 return task
-            if task.first is not None:
+            if task.first is not None or task.refused:
                 continue
             for key, want in wanted(task.now).items():
                 if isinstance(want, Alarm):

@@ -12,7 +12,7 @@ from refold.core.events import CancelRequested, Event
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, wanted
-from refold.core.lifecycle import Status, TaskState
+from refold.core.lifecycle import Ending, Status, TaskState
 from refold.core.waits import Unresolved, Wait
 from refold.engine import News
 from refold.engine.view import with_first
@@ -28,6 +28,7 @@ class Task:
         going: What was begun of what is wanted, by its key in `wanted`.
         first: The first event, until the task begins.
         begins_at: When a delayed start is due.
+        refused: Why it failed, if its delayed start did not fit its skill.
         canceling: The request to cancel that no worker has taken yet.
         woken: Something was sent to it, so that a worker knows it.
         asked_by: The task that this one is a part of.
@@ -45,6 +46,7 @@ class Task:
     first: Event | None = None
     held: bool = False
     begins_at: datetime | None = None
+    refused: str = ""
     canceling: CancelRequested | None = None
     woken: bool = False
     asked_by: str | None = None
@@ -55,7 +57,11 @@ class Task:
 
     @property
     def now(self) -> Snapshot:
-        return self.snapshots[-1]
+        last = self.snapshots[-1]
+        if not self.refused:
+            return last
+        failed = {"lifecycle": TaskState.FAILED, "ending": Ending.FAILED, "status_at": last.at, "reason": self.refused}
+        return last.changed({**failed, "seq": self.snapshots[0].seq, "refused": 0})
 
     def after(self, seq: int) -> list[Entry]:
         """The entries after number `seq`; those of a recovered or forked task begin at a later number than 1."""
