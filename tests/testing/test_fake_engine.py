@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from refold import (
     tool,
 )
 from refold.core.authoring.define import skill_of
+from refold.core.errors import RefoldError
 from refold.core.events import UserMessage
 from refold.core.fold.apply import fold, planned
 from refold.core.fold.journal import Entry
@@ -172,7 +174,7 @@ async def test_a_timer_rings_once_there_is_a_worker() -> None:
     await engine.start("naps", Content.from_data({"seconds": 5}), task_id="T")
     engine.worker = False
     await engine.advance(60)
-    before = await engine.at("T", 1)
+    before = await engine.look("T")
     engine.worker = True
     await engine.settle()
 
@@ -1254,3 +1256,83 @@ async def test_a_task_has_moved_where_lists_show_something_else_or_it_is_over() 
     await moves("completes")
 
     assert moved == {"start": True, "taken": False, "asks": True, "still asks": False, "completes": True}
+
+
+async def asked(call: Any) -> object:
+    """What a call comes to: its result, or the error's name."""
+    try:
+        return [one async for one in call] if hasattr(call, "__aiter__") else await call
+    except RefoldError as error:
+        return type(error).__name__
+
+
+SENT: dict[str, Callable[[FakeEngine], Any]] = {
+    "send": lambda engine: engine.send("T", TEXT("yes"), slot="one"),
+    "decide": lambda engine: engine.decide("T", "one", approved=True, approver="ada"),
+    "resolve": lambda engine: engine.resolve("T", retry=True),
+    "release": lambda engine: engine.release("T"),
+}
+READ: dict[str, Callable[[FakeEngine], Any]] = {
+    "journal": lambda engine: engine.journal("T"),
+    "past": lambda engine: engine.past("T"),
+    "watch": lambda engine: engine.watch("T"),
+    "explain": lambda engine: engine.explain("T", "field"),
+    "builds": lambda engine: engine.builds("T"),
+    "fork": lambda engine: engine.fork("T", at=1),
+}
+
+
+async def test_an_open_task_without_a_worker_is_known_as_far_as_lists_know_it() -> None:
+    """
+    As on Temporal: its status, and why there is no more; whatever needs its worker raises.
+    """
+    engine = FakeEngine([Twice], answers={"draft": "A draft."})
+    await engine.start("twice", TEXT("go"), task_id="T", owner="ada")
+    engine.worker = False
+    view, record = await engine.look("T"), await engine.record("T")
+    said = {name: await asked(call(engine)) for name, call in {**SENT, **READ}.items()}
+    new = await engine.start("twice", TEXT("go"), owner="ada")
+
+    assert (view.status, view.lifecycle, view.waiting_for, view.messages) == ("input-required", "paused", (), ())
+    assert (record.status, record.waits, record.owner) == ("input-required", (), "ada")
+    assert [message.content.text for message in record.messages] == ["go"]
+    assert view.note == record.note == new.note == "no worker answers; start one with `refold worker`"
+    assert [new.messages, *[one.messages async for one in engine.list()]] == [(), (), ()]
+    assert await engine.count(TaskFilter(status=Status.INPUT_REQUIRED)) == 1
+    assert set(said.values()) == {"NoWorker"}
+    assert await asked(engine.at("T", 1)) == "NoWorker"
+
+
+async def test_an_ended_task_needs_no_worker() -> None:
+    """
+    Its result is on the server, and so is its journal; only an earlier state is computed by a worker.
+    """
+    engine = FakeEngine([Hello], answers={"greeting": "Hello."})
+    ended = await engine.start("hello", TEXT("Ada"), task_id="T")
+    engine.worker = False
+
+    assert await engine.look("T") == ended
+    assert (await engine.record("T")).note == ""
+    assert {name: await asked(call(engine)) for name, call in SENT.items()} == dict.fromkeys(SENT, "InputRejected")
+    assert len([entry async for entry in engine.watch("T")]) == ended.seq
+    assert (await engine.fork("T", at=1)).status == "submitted"
+    assert await asked(engine.at("T", 1)) == "NoWorker"
+
+
+@pytest.mark.parametrize("hold", [False, True])
+async def test_a_start_without_a_worker_is_refused_by_the_first_one(hold: bool) -> None:
+    """
+    Nobody knows before whether it fits the skill.
+    """
+    engine = FakeEngine([Naps])
+    engine.worker = False
+    started = await engine.start("naps", TEXT("long"), task_id="T", hold=hold)
+    engine.worker = True
+    await engine.settle()
+    view = await engine.look("T")
+
+    assert (started.status, view.status) == ("submitted", "failed")
+    assert view.reason.startswith("its start was refused, and its id is free: skill 'naps' starts from data")
+    with pytest.raises(EngineError, match="left no journal and cannot be recovered"):
+        await engine.recover("T")
+    assert (await engine.start("naps", Content.from_data({"seconds": 5}), task_id="T")).status == "working"

@@ -39,7 +39,6 @@ from refold.engine.refusals import (
     check_skill_id,
     check_task_id,
     checked,
-    is_over,
     message_of,
     no_journal,
     not_failed,
@@ -78,8 +77,9 @@ class FakeEngine(Controls, DecidesOne):
 
     Attributes:
         clock: The time that tasks see.
-        worker: Whether a worker is running. Without one, tasks stay `submitted`, views say so in their `note`, and
-            `send` and `cancel` raise `NoWorker`; a request to cancel is kept until a worker is there. After setting it,
+        worker: Whether a worker is running. Without one, new tasks stay `submitted`, nothing checks what they start
+            with, an open task's view has little more than its status and a `note`, and what would ask the task or send
+            something to it raises `NoWorker`; a request to cancel is kept until a worker is there. After setting it,
             call `settle`.
         fault: An error that every call raises, for example `NotConnected("...")`; None for none.
     """
@@ -106,7 +106,7 @@ class FakeEngine(Controls, DecidesOne):
         check_skill_id(skill)
         check_later(hold, start_delay)
         message = message_of(content, message_id=message_id, delivery_id=delivery_id)
-        before = None if previous is None else self._task(previous).now
+        before = None if previous is None else self._asked(previous).now
         if before is not None:
             check_previous(before, owner)
         if task_id is None:
@@ -125,7 +125,7 @@ class FakeEngine(Controls, DecidesOne):
             context=context,
             previous=None if before is None else previous_of(before),
             started_by=() if started_by is None else (started_by,),
-            unseen=start_delay is not None,
+            unseen=start_delay is not None or not self.worker,
         )
         task.held = hold
         task.begins_at = None if start_delay is None else self.clock.now + start_delay
@@ -156,8 +156,8 @@ class FakeEngine(Controls, DecidesOne):
             early=early,
         )
         task = self._task(task_id)
-        self._need_worker()
         if said.called_back or delivery_id is None or delivery_id not in task.now.seen:
+            self._need(task, "message")
             self._take(task, said)
             await self._do()
         return self._view(task)
@@ -165,9 +165,7 @@ class FakeEngine(Controls, DecidesOne):
     async def release(self, task_id: str, *, by: str | None = None) -> TaskView:
         """See `Engine.release`."""
         task = self._task(task_id)
-        self._need_worker()
-        if over(self._tasks, task):
-            raise is_over(task_id, task.now.status, task.now.lifecycle)
+        self._need(task, "release")
         self._wake(task)
         if not task.later:
             raise InputRejected(f"task {task_id!r}: {HAS_BEGUN}")
@@ -196,7 +194,6 @@ class FakeEngine(Controls, DecidesOne):
     ) -> TaskView:
         """See `Engine.decide_together`. Decisions with `vouched_by` count as signed."""
         task = self._asked(task_id, "for its gates")
-        self._need_worker()
         view = self._view(task)
         met = [gate_of(view, one, task.now.grace) for one in decisions]
         asked_by = {wait.gate: wait.asked_by or task_id for wait in view.waiting_for}
@@ -224,7 +221,7 @@ class FakeEngine(Controls, DecidesOne):
             DependencyResolved, invocation_id=invocation_id, retry=retry, outcome=outcome, by=by, comment=comment
         )
         task = self._task(task_id)
-        self._need_worker()
+        self._need(task, "resolution")
         self._take(task, said)
         await self._do()
         return self._view(task)
@@ -310,6 +307,9 @@ class FakeEngine(Controls, DecidesOne):
     async def record(self, task_id: str) -> TaskRecord:
         """See `Engine.record`."""
         task = self._task(task_id)
+        if self._silent(task) and not task.delayed:
+            first = task.entries[0].event if task.entries else task.first
+            return record_of(with_first(task.known, first)).changed({"note": NO_WORKER})
         if task.refused:
             record = record_of(with_first(task.now, task.entries[0].event))
             return record.changed({"note": START_REFUSED})
@@ -352,7 +352,7 @@ class FakeEngine(Controls, DecidesOne):
 
     async def builds(self, task_id: str) -> Sequence[Build]:
         """See `Engine.builds`. One stretch: nothing is recomputed here."""
-        return (Build(seq=self._task(task_id).now.seq),)
+        return (Build(seq=self._asked(task_id).now.seq),)
 
     async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """See `Engine.journal`."""
@@ -369,6 +369,8 @@ class FakeEngine(Controls, DecidesOne):
     async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[News]:
         """See `Engine.watch`. `write` makes model text, for those that watch at that moment."""
         task = self._task(task_id)
+        if task.first is None:  # one that no worker has taken is awaited
+            self._asked(task_id)
         position = len(task.told)
         for entry in task.after(after):
             yield entry
@@ -390,6 +392,8 @@ class FakeEngine(Controls, DecidesOne):
     async def at(self, task_id: str, seq: int) -> Snapshot:
         """See `Engine.at`."""
         task = self._asked(task_id)
+        if not self.worker:  # that of an ended task is asked, too
+            raise NoWorker(f"task {task_id!r} cannot be asked: {NO_WORKER}")
         base, last = task.snapshots[0].seq, task.snapshots[-1].seq
         if not base <= seq <= last:
             raise InputRejected(no_entry(task_id, seq, base + 1, last))

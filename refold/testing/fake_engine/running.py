@@ -68,9 +68,17 @@ class Running:
         if self.fault is not None:
             raise self.fault
 
-    def _need_worker(self) -> None:
+    def _silent(self, task: Task) -> bool:
+        """Whether nobody answers for a task: it is open, and there is no worker."""
+        return not self.worker and not over(self._tasks, task)
+
+    def _need(self, task: Task, what: str) -> None:
+        """See that a task can take what is sent to it: it is open, and there is a worker."""
+        now = task.now
+        if over(self._tasks, task):
+            raise is_over(now.task_id, now.status, now.lifecycle)
         if not self.worker:
-            raise NoWorker(NO_WORKER)
+            raise NoWorker(f"task {now.task_id!r} cannot take the {what}: {NO_WORKER}")
 
     def _task(self, task_id: str) -> Task:
         self._reach()
@@ -81,14 +89,16 @@ class Running:
     def _asked(self, task_id: str, what: str = "") -> Task:
         """A task whose worker answers: Temporal gives a delayed task to none before it begins or is sent something."""
         task = self._task(task_id)
-        if task.delayed:
+        if task.delayed or self._silent(task):
+            why = not_begun(task_id, task.begins_at) if task.delayed else NO_WORKER
             asked = f"asked {what}".rstrip()
-            raise NoWorker(f"task {task_id!r} cannot be {asked}: {not_begun(task_id, task.begins_at)}")
+            raise NoWorker(f"task {task_id!r} cannot be {asked}: {why}")
         return task
 
     def _view(self, task: Task) -> TaskView:
-        note = not_begun(task.now.task_id, task.begins_at) if task.later else task.refused
-        return view_of(task.shown, note=note if self.worker else NO_WORKER)
+        if self._silent(task) and not task.delayed:
+            return view_of(task.known, note=NO_WORKER)
+        return view_of(task.shown, note=not_begun(task.now.task_id, task.begins_at) if task.later else task.refused)
 
     def _planned(
         self,
@@ -138,9 +148,11 @@ class Running:
     def _wake(self, task: Task) -> None:
         """Show a task to a worker, as whatever is sent to it does: a delayed start that does not fit is refused."""
         task.woken = True
-        delayed = task.first if task.begins_at is not None else None
-        if delayed is not None and refusal(task.skill, task.now, delayed, self.clock.now):
+        if task.begins_at is not None and self._misfits(task):
             self._begin(task)
+
+    def _misfits(self, task: Task) -> bool:
+        return task.first is not None and bool(refusal(task.skill, task.now, task.first, self.clock.now))
 
     def _begin(self, task: Task) -> None:
         first, task.first, task.begins_at = task.first, None, None
@@ -156,7 +168,7 @@ class Running:
             return None
         for task in list(self._tasks.values()):
             later = task.held or (task.begins_at is not None and task.begins_at > self.clock.now)
-            if task.first is not None and not later:
+            if task.first is not None and (not later or (task.held and self._misfits(task))):
                 self._begin(task)
                 return task
             asked, task.canceling = task.canceling, None

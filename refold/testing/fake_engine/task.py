@@ -82,6 +82,14 @@ class Task:
         """The task as it is shown, with the message that it will begin with if a worker knows it."""
         return self.now if self.delayed else with_first(self.now, self.first)
 
+    @property
+    def known(self) -> Snapshot:
+        """The task as far as lists know it, which is all that anybody knows of an open task without a worker."""
+        now = self.now
+        own = {"owner": now.owner, "context": now.context, "parent": now.parent}
+        at = now.status_at or now.at
+        return Snapshot(task_id=now.task_id, skill=now.skill, at=at, status_at=at, lifecycle=now.lifecycle, **own)
+
     def moves(self, at: datetime) -> None:
         """Note that lists show something else from this time on."""
         self.listed = (self.now.lifecycle, self.now.status)

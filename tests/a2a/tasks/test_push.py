@@ -343,11 +343,12 @@ async def test_a_webhook_that_was_not_kept_is_named_where_the_message_was_taken(
 
 @pytest.mark.parametrize("what", ["answer", "decision"])
 async def test_a_webhook_is_named_where_a_worker_may_still_take_the_message(
-    pushing: Calls, fake: FakeEngine, what: str
+    pushing: Calls, fake: FakeEngine, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     No call keeps the webhook once the worker comes back: the caller learns what to do then.
     """
+    monkeypatch.setattr("refold.a2a.streams.patience.WORKER_S", 0.05)
     skill, part = ("buy", {"data": {"item": "tea"}}) if what == "decision" else ("ask", {"text": "Hi"})
     task = await pushing.send(parts=[part], metadata={"skill": skill})
     part = {"data": {**shown_by(task), "decision": "approved"}} if what == "decision" else {"text": "Ada"}

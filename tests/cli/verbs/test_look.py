@@ -477,12 +477,13 @@ async def test_watch_says_why_nothing_comes(
 
     engine = Looked([Hello])
     await engine.start("hello", Content.from_text("Ada"), task_id="h")
-    engine.worker = False
 
     async def connect(_: ServerOptions) -> Engine:
         return engine
 
     watching = asyncio.create_task(watch(Call(Output(json=False), connect=connect), "h"))
+    await looked.acquire()
+    engine.worker = False
     for _ in range(3):
         await looked.acquire()
     engine.worker = True
