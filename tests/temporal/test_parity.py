@@ -19,6 +19,7 @@ from tests.temporal.parity import (
     Both,
     Op,
     ask,
+    broken,
     by_chance,
     cancel,
     decide,
@@ -78,6 +79,24 @@ SCRIPTS: dict[str, list[Op]] = {
         ]
         for by in (passes(1_100), release(), send("yes"), decide("one"), resolve(retry=True), cancel())
     },
+    "deliveries are repeated": [
+        start("p_rejects", "go", delivery_id="d0"),
+        send("more", "said", delivery_id="d0"),
+        send("fail", "said", delivery_id="d1"),
+        send("fail", "said", delivery_id="d1"),
+        send("else", delivery_id="d1"),
+        send("go", delivery_id="d0"),
+        send("fail", "said", delivery_id="d2"),
+        ask("record"),
+    ],
+    "deliveries are repeated while something is undone": [
+        start("p_works", delivery_id="d0"),
+        broken(),
+        send("yes", "first", delivery_id="d1"),
+        send("yes", "first", delivery_id="d1"),
+        send("go", delivery_id="d0"),
+        send("yes", "last", delivery_id="d2"),
+    ],
     "a decision has its time": [start("p_gates", {}), decide("one"), decide("two")],
 }
 """Scripts that were answered otherwise once."""

@@ -156,9 +156,13 @@ class FakeEngine(Controls, DecidesOne):
             early=early,
         )
         task = self._task(task_id)
-        if said.called_back or delivery_id is None or delivery_id not in task.now.seen:
+        delivery = None if said.called_back else delivery_id
+        if delivery is None or delivery not in task.delivered:
             self._need(task, "message")
-            self._take(task, said)
+            if delivery is None or delivery not in task.now.seen:
+                self._take(task, said)
+            if delivery is not None:
+                task.delivered.add(delivery)
             await self._do()
         return self._view(task)
 

@@ -30,6 +30,7 @@ class Task:
         begins_at: When a delayed start is due.
         refused: Why it failed, if its delayed start did not fit its skill.
         canceling: The request to cancel that no worker has taken yet.
+        delivered: The ids of deliveries that `send` brought, whose repetition the server answers for the task.
         woken: Something was sent to it, so that a worker knows it.
         asked_by: The task that this one is a part of.
         reported: The waits and unresolved commands that `asked_by` was told of last.
@@ -48,6 +49,7 @@ class Task:
     begins_at: datetime | None = None
     refused: str = ""
     canceling: CancelRequested | None = None
+    delivered: set[str] = field(default_factory=set)
     woken: bool = False
     asked_by: str | None = None
     reported: tuple[tuple[Wait, ...], tuple[Unresolved, ...]] = ((), ())
