@@ -87,7 +87,7 @@ class Engine(Protocol):
         Args:
             slot: The name of the question; or its id (`WaitView.gate`), so that no later one of this name takes the
                 answer. None if only one is open.
-            delivery_id: The task accepts one message with this id, so that a send can be repeated.
+            delivery_id: The task accepts one message with this id, so that a send can be repeated; at most 1,000 bytes.
             message_id: The sender's own id of the message.
             sender: Who sends it.
             early: If no question is open, the task holds the message for the next question that it answers; with

@@ -16,7 +16,7 @@ from refold.core.errors import DefinitionError, InputRejected, shown
 from refold.core.events import UserMessage
 from refold.core.lifecycle import Status, TaskState
 from refold.core.schema import problems
-from refold.core.values import shortened
+from refold.core.values import Name, Value, shortened
 
 T = TypeVar("T")
 _TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=,-]{0,199}")
@@ -51,6 +51,34 @@ def check_task_id(id: object) -> str:
         f"a task id has 1 to 200 letters, digits and . _ - : @ + = , and begins with a letter or digit; got "
         f"{shortened(id, 200)!r}"
     )
+
+
+LONGEST_DELIVERY_BYTES = 1_000
+"""The longest id of a delivery that is sent to a task: a Temporal server takes no longer id."""
+
+
+def check_delivery_id(id: str | None) -> None:
+    """The id of a delivery that is sent to a task.
+
+    Raises:
+        InputRejected: It is too long.
+    """
+    if id is not None and (size := len(id.encode(errors="surrogatepass"))) > LONGEST_DELIVERY_BYTES:
+        raise InputRejected(f"a delivery_id has at most {LONGEST_DELIVERY_BYTES:,} bytes in UTF-8; got {size:,}")
+
+
+class Named(Value):
+    """The names that a task is started with, as long as they may be.
+
+    Attributes:
+        owner: The task's owner.
+        started_by: Who starts it.
+        context: The conversation that it belongs to.
+    """
+
+    owner: Name | None = None
+    started_by: tuple[Name, ...] = ()
+    context: Name | None = None
 
 
 LONGEST_DELAY = timedelta(days=3653)

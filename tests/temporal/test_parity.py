@@ -97,6 +97,14 @@ SCRIPTS: dict[str, list[Op]] = {
         send("go", delivery_id="d0"),
         send("yes", "last", delivery_id="d2"),
     ],
+    "names are too long": [
+        *(start("p_asks", "go", **{name: "x" * 5_001}) for name in ("owner", "context", "started_by", "delivery_id")),
+        start("p_asks", "go", owner="x" * 5_000),
+        send([1], "sizes", sender="x" * 5_001),
+        send([1], "sizes", delivery_id="x" * 1_001),
+        send([1], "sizes", delivery_id="é" * 501),
+        send([1], "sizes", delivery_id="é" * 500),
+    ],
     "a decision has its time": [start("p_gates", {}), decide("one"), decide("two")],
 }
 """Scripts that were answered otherwise once."""

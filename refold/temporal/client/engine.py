@@ -35,7 +35,7 @@ from refold.engine import (
 )
 from refold.engine.arguments import Count, defining, methods_take, takes
 from refold.engine.decisions import DecidesOne
-from refold.engine.refusals import check_later, check_skill_id, check_task_id, checked, message_of
+from refold.engine.refusals import check_delivery_id, check_later, check_skill_id, check_task_id, checked, message_of
 from refold.record import Explanation, TaskRecord, explain
 from refold.temporal.client import lineage, listing, starting, updates, views
 from refold.temporal.client.connection import PATIENCE, Connection, connected, queue_of
@@ -194,6 +194,7 @@ class TemporalEngine(DecidesOne):
         early: Early = False,
     ) -> TaskView:
         """See `Engine.send`."""
+        check_delivery_id(delivery_id)
         said = message_of(
             content,
             slot=slot,

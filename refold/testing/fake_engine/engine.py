@@ -35,6 +35,8 @@ from refold.engine.decisions import DecidesOne, decision_of, gate_of, holder_of
 from refold.engine.refusals import (
     HAS_BEGUN,
     START_REFUSED,
+    Named,
+    check_delivery_id,
     check_later,
     check_skill_id,
     check_task_id,
@@ -106,6 +108,8 @@ class FakeEngine(Controls, DecidesOne):
         check_skill_id(skill)
         check_later(hold, start_delay)
         message = message_of(content, message_id=message_id, delivery_id=delivery_id)
+        starters = () if started_by is None else (started_by,)
+        checked(Named, owner=owner, started_by=starters, context=context)
         before = None if previous is None else self._asked(previous).now
         if before is not None:
             check_previous(before, owner)
@@ -124,7 +128,7 @@ class FakeEngine(Controls, DecidesOne):
             owner=owner,
             context=context,
             previous=None if before is None else previous_of(before),
-            started_by=() if started_by is None else (started_by,),
+            started_by=starters,
             unseen=start_delay is not None or not self.worker,
         )
         task.held = hold
@@ -147,6 +151,7 @@ class FakeEngine(Controls, DecidesOne):
         early: Early = False,
     ) -> TaskView:
         """See `Engine.send`."""
+        check_delivery_id(delivery_id)
         said = message_of(
             content,
             slot=slot,
