@@ -90,6 +90,22 @@ class LateCheckout:
         return ctx.complete(f"{name} paid {payment.amount_cents}")
 
 
+@flow_skill(id="impatient_checkout")
+class ImpatientCheckout:
+    """Asks a person whether to wait on when the call has not come within a minute."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        paid = await ctx.callback("paid", expires_s=3600)
+        await ctx.tool(check_out, task=ctx.task_id, url=paid.url)
+        try:
+            payment = await ctx.ask("paid", "the payment", expect=Payment, callback=paid, timeout_s=60)
+        except CommandError:
+            await ctx.ask("longer", "Wait on?")
+            payment = await ctx.ask("paid", "the payment", expect=Payment, callback=paid)
+        return ctx.complete(f"paid {payment.amount_cents}")
+
+
 class Idle(BaseModel):
     kind: Literal["idle"] = "idle"
 
@@ -125,4 +141,5 @@ TOOLS: list[Any] = [check_out, reserve]
 CheckoutWorkflow = workflow_for(Checkout)
 LateCheckoutWorkflow = workflow_for(LateCheckout)
 CheckoutByHandWorkflow = workflow_for(CheckoutByHand)
+ImpatientCheckoutWorkflow = workflow_for(ImpatientCheckout)
 FailingCheckoutWorkflow = workflow_for(FailingCheckout)

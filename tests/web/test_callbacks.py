@@ -22,13 +22,14 @@ from refold.callbacks.address import Forged, settings
 from refold.core.authoring.context import Moment
 from refold.core.commands import CALLBACK
 from refold.core.fold.questions import CALL_IN_TIME
+from refold.core.fold.refusal import CALL_BETWEEN
 from refold.core.fold.snapshot import EARLY_LIMIT
 from refold.engine import NotConnected, Taken
 from refold.testing import FakeEngine, play, user
 from refold.testing.callbacks import SETTINGS
 from refold.web.callbacks import callback_routes
 from refold.web.traced import TracedRequests
-from tests.temporal.callback_skills import TOOLS, Checkout, CheckoutByHand, LateCheckout, handed
+from tests.temporal.callback_skills import TOOLS, Checkout, CheckoutByHand, ImpatientCheckout, LateCheckout, handed
 
 PAID: dict[str, Any] = {"amount_cents": 5}
 
@@ -36,7 +37,7 @@ PAID: dict[str, Any] = {"amount_cents": 5}
 @pytest.fixture
 async def engine() -> FakeEngine:
     """A checkout waits for the payment."""
-    engine = FakeEngine([Checkout, LateCheckout, CheckoutByHand], tools=TOOLS)
+    engine = FakeEngine([Checkout, LateCheckout, ImpatientCheckout, CheckoutByHand], tools=TOOLS)
     await engine.start("checkout", Content.from_text("go"), task_id="c1")
     return engine
 
@@ -268,6 +269,37 @@ async def test_a_call_in_time_answers_a_question_that_is_asked_too_late(
     assert view.messages[-1].text == "Ada paid 5"
     *_, answered = [entry async for entry in engine.journal("c2")]
     assert answered.patches == {CALL_IN_TIME: True}
+
+
+async def test_a_call_between_a_questions_deadline_and_its_alarm_answers_it(
+    engine: FakeEngine, http: httpx2.AsyncClient
+) -> None:
+    """
+    The address is valid: its caller is not told to correct a call that is right, and one that is wrong is refused.
+    """
+    await engine.start("impatient_checkout", Content.from_text("go"), task_id="c2")
+    engine.clock.now += timedelta(seconds=61)  # and no worker has heard of it
+    calls = [await post(http, handed["c2"], body) for body in ({"amount": 5}, PAID, PAID)]
+
+    assert [code for code, _ in calls] == [422, 200, 409]
+    assert "amount_cents: Field required" in calls[0][1]
+    assert (await engine.look("c2")).messages[-1].text == "paid 5"
+    *_, answered = [entry async for entry in engine.journal("c2")]
+    assert answered.patches == {CALL_BETWEEN: True, CALL_IN_TIME: True}
+
+
+async def test_a_call_after_a_questions_alarm_is_kept_for_the_next_one(
+    engine: FakeEngine, http: httpx2.AsyncClient
+) -> None:
+    """
+    With the same address.
+    """
+    await engine.start("impatient_checkout", Content.from_text("go"), task_id="c2")
+    await engine.advance(61)
+    assert await post(http, handed["c2"]) == (200, "taken")
+    view = await engine.send("c2", Content.from_text("yes"))
+
+    assert view.messages[-1].text == "paid 5"
 
 
 async def test_a_call_that_came_before_and_does_not_fit_leaves_its_address(

@@ -34,7 +34,7 @@ CALL_AGAIN = "refold.call_again"
 """The patch with which an address takes another call if one that came before its question does not fit."""
 
 CALL_IN_TIME = "refold.call_in_time"
-"""The patch with which a call answers a question that is asked only after its address has expired."""
+"""The patch with which a call that was kept answers a question whose time is over, mostly since its address expired."""
 
 
 def take_message(draft: Draft, message: UserMessage, *, in_time: bool = False) -> Sequence[Event]:
@@ -153,7 +153,7 @@ def _answer_early(draft: Draft) -> Sequence[Event] | None:
     asked = [*own, *(wait for pending in draft.pending.values() for wait in pending.asks)]
     for message in draft.early:
         meant = _meant(draft, asked, message)
-        # A call was taken before its address expired, and its caller was told so.
+        # A call was taken before its address expired, and its caller was told so; see `CALL_BETWEEN`, too.
         late = _meant(draft, asked, message, in_time=True) if message.called_back and not meant else []
         if late and draft.patched(CALL_IN_TIME):
             meant = late

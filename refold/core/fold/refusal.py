@@ -42,6 +42,9 @@ FULL = f"{EARLY_LIMIT} messages wait already until the task asks for them"
 CALLS_APART = "refold.calls_apart"
 """The patch with which early calls to callbacks' addresses have room of their own, beside other early messages."""
 
+CALL_BETWEEN = "refold.call_between"
+"""The patch with which a call answers its question after the deadline, until the alarm closes the question."""
+
 _Outcome = (*RESULT_TYPES, CommandFailed)
 
 
@@ -191,10 +194,10 @@ def _message(
         return _no_room(snapshot, message, patched)
     if not waits:
         return f"the task waits for no message now; it is {snapshot.lifecycle}"
-    if late := [wait for wait in waits if wait.late(at)]:
-        waits = tuple(wait for wait in waits if wait not in late)
-        if not waits:
-            return f"question {late[0].slot!r} timed out at {late[0].timeout_at:%Y-%m-%d %H:%M:%S}"
+    in_time = tuple(wait for wait in waits if not wait.late(at))
+    if not in_time and not (message.called_back and patched(CALL_BETWEEN)):
+        return f"question {waits[0].slot!r} timed out at {waits[0].timeout_at:%Y-%m-%d %H:%M:%S}"
+    waits = in_time or waits
     slots = ", ".join(repr(wait.slot) for wait in waits)
     meant = [wait for wait in waits if answers(message, wait)]
     if not meant:

@@ -17,7 +17,7 @@ from refold.core.fold.snapshot import EARLY_LIMIT, SEEN_LIMIT, Snapshot
 from refold.core.lifecycle import Status
 from refold.record import record_of, with_entries
 from refold.testing.play import START
-from tests.core.byhand import ByHand
+from tests.core.byhand import ByHand, at, message
 from tests.records.skills import Age, Interview
 
 SKILL = skill_of(Interview)
@@ -150,6 +150,35 @@ def test_a_call_that_an_earlier_release_left_out_keeps_its_address() -> None:
 
     assert entry.refused == "delivery 'call' was taken before, as entry 3"
     task.journal = [one.changed({"patches": {}}) for one in task.journal]
+    assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
+
+
+@pytest.mark.parametrize("release", ["this", "earlier"])
+@pytest.mark.parametrize("timeout_s", [10, None])
+def test_a_call_after_a_questions_deadline_answers_it_until_the_alarm(release: str, timeout_s: float | None) -> None:
+    """
+    A task of an earlier release refused such a call, and its journal says so.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        address = await ctx.callback("address")
+        paid = await ctx.ask("paid", "?", callback=address, timeout_s=timeout_s)
+        return ctx.complete(paid.text)
+
+    called = {"slot": f"{CALLBACK}T", "delivery_id": f"{CALLED}T/1.1", "early": True}
+    task = ByHand(table("asks", Step("begin", begin).start()), patched=lambda _: release == "this")
+    task.say()
+    task.give("address", {"digest": text_hash(f"{CALLBACK}T"), "until": at(15).isoformat()}, second=5)
+
+    entry = task.feed(message("yes", **called), second=15)
+
+    late = "question 'paid' timed out at 2026-01-01 00:00:15"
+    assert (entry.refused, task.status) == (
+        ("", Status.COMPLETED) if release == "this" else (late, Status.INPUT_REQUIRED)
+    )
+    task.journal = [
+        one.changed({"patches": {id: yes for id, yes in one.patches.items() if yes}}) for one in task.journal
+    ]
     assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
 
 

@@ -7,16 +7,17 @@ from temporalio.bridge.proto.workflow_commands import WorkflowCommand
 from temporalio.converter import PayloadConverter
 
 from refold import Content, Ctx, Step, Transition, table
+from refold.core.chat import text_hash
 from refold.core.commands import CALLBACK
 from refold.core.events import UserMessage
-from refold.core.fold.questions import FITS_STEP
-from refold.core.fold.refusal import CALLS_APART, FULL
+from refold.core.fold.questions import CALL_IN_TIME, FITS_STEP
+from refold.core.fold.refusal import CALL_BETWEEN, CALLS_APART, FULL
 from refold.core.fold.snapshot import EARLY_LIMIT, Snapshot
 from refold.engine.together import MOST
 from refold.temporal import workflow_for
 from refold.temporal.data.wire import REFUSED_LATE, TaskStart
 from refold.temporal.worker.task.handlers import LARGEST_REFUSED
-from tests.core.byhand import ByHand, message
+from tests.core.byhand import ByHand, at, message
 from tests.records.skills import Interview
 from tests.temporal.worker.activated import Activated, updated
 
@@ -122,6 +123,33 @@ async def test_what_the_task_was_answered_before_counts() -> None:
     commands = told(full().changed({"patches": {CALLS_APART: False}}), call(), replaying=False)
 
     assert (refused_as(commands)[0], markers(commands)) == (FULL, [])
+
+
+async def called(ctx: Ctx) -> Transition:
+    address = await ctx.callback("address")
+    await ctx.ask("paid", "?", callback=address)
+    return ctx.complete()
+
+
+Called = table("called", Step("begin", called).start())
+WORKFLOWS["called"] = workflow_for(Called)
+
+
+@pytest.mark.parametrize("replaying", [False, True])
+async def test_a_call_after_the_deadline_of_its_question_is_refused_in_a_replay_alone(*, replaying: bool) -> None:
+    """
+    An earlier release refused it, before the alarm; now it answers the question.
+    """
+    task = ByHand(Called)
+    task.feed(message(), second=0)
+    until = at(1).isoformat()
+    task.give("address", {"digest": text_hash(f"{CALLBACK}T"), "until": until}, second=0)
+
+    commands = told(task.task, call(), replaying=replaying)
+
+    late = ("question 'paid' timed out at 2026-01-01 00:00:01", REFUSED_LATE)
+    assert refused_as(commands) == (late if replaying else ("", ""))
+    assert markers(commands) == ([] if replaying else [CALL_BETWEEN, CALL_IN_TIME])
 
 
 @pytest.mark.parametrize("replaying", [False, True])
