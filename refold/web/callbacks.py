@@ -18,7 +18,7 @@ from refold.core.chat import text_hash
 from refold.core.commands import CALLBACK
 from refold.core.content import Content
 from refold.core.errors import InputRejected
-from refold.core.fold.refusal import FULL
+from refold.core.fold.refusal import FULL, taken_before
 from refold.core.lifecycle import TERMINAL
 from refold.engine import Engine, EngineError, PayloadTooLarge, Taken, TaskNotFound, TaskView
 from refold.words.as_json import json_value
@@ -115,6 +115,8 @@ async def _answered(engine: Engine, address: Address, content: Content) -> JSONR
             except InputRejected as error:
                 if error.reason == FULL:
                     return _said(503, f"{FULL}; try again", AGAIN)
+                if error.reason.startswith(taken_before(address.delivery_id)):
+                    break
                 view = await engine.look(task_id)
                 if any(wait.callback == digest for wait in view.waiting_for):
                     return _said(422, str(error))

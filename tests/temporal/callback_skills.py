@@ -106,6 +106,23 @@ class ImpatientCheckout:
         return ctx.complete(f"paid {payment.amount_cents}")
 
 
+@flow_skill(id="double_checkout")
+class DoubleCheckout:
+    """Asks for a second payment with the address that the first one was called at."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        paid = await ctx.callback("paid", expires_s=3600)
+        await ctx.tool(check_out, task=ctx.task_id, url=paid.url)
+        await ctx.ask("paid", "the payment", expect=Payment, callback=paid)
+        return ctx.goto("again", paid=paid)
+
+    @step
+    async def again(self, ctx: Ctx, paid: Callback) -> Transition:
+        await ctx.ask("more", "one more payment", expect=Payment, callback=paid)
+        return ctx.complete("paid twice")
+
+
 class Idle(BaseModel):
     kind: Literal["idle"] = "idle"
 
@@ -142,4 +159,5 @@ CheckoutWorkflow = workflow_for(Checkout)
 LateCheckoutWorkflow = workflow_for(LateCheckout)
 CheckoutByHandWorkflow = workflow_for(CheckoutByHand)
 ImpatientCheckoutWorkflow = workflow_for(ImpatientCheckout)
+DoubleCheckoutWorkflow = workflow_for(DoubleCheckout)
 FailingCheckoutWorkflow = workflow_for(FailingCheckout)

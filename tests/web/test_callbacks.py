@@ -29,7 +29,15 @@ from refold.testing import FakeEngine, play, user
 from refold.testing.callbacks import SETTINGS
 from refold.web.callbacks import callback_routes
 from refold.web.traced import TracedRequests
-from tests.temporal.callback_skills import TOOLS, Checkout, CheckoutByHand, ImpatientCheckout, LateCheckout, handed
+from tests.temporal.callback_skills import (
+    TOOLS,
+    Checkout,
+    CheckoutByHand,
+    DoubleCheckout,
+    ImpatientCheckout,
+    LateCheckout,
+    handed,
+)
 
 PAID: dict[str, Any] = {"amount_cents": 5}
 
@@ -37,7 +45,7 @@ PAID: dict[str, Any] = {"amount_cents": 5}
 @pytest.fixture
 async def engine() -> FakeEngine:
     """A checkout waits for the payment."""
-    engine = FakeEngine([Checkout, LateCheckout, ImpatientCheckout, CheckoutByHand], tools=TOOLS)
+    engine = FakeEngine([Checkout, LateCheckout, ImpatientCheckout, DoubleCheckout, CheckoutByHand], tools=TOOLS)
     await engine.start("checkout", Content.from_text("go"), task_id="c1")
     return engine
 
@@ -181,6 +189,19 @@ async def test_a_call_that_was_taken_is_not_to_be_made_again(
     assert first == (200, "taken")
     assert (await post(http, handed["c1"]))[0] == 409
     assert (await engine.look("c1")).status is Status.COMPLETED
+
+
+async def test_a_call_to_an_address_that_an_open_question_has_once_more_was_made_before(
+    engine: FakeEngine, http: httpx2.AsyncClient
+) -> None:
+    """
+    No correction of its body would help.
+    """
+    await engine.start("double_checkout", Content.from_text("go"), task_id="c2")
+    answers = [await post(http, handed["c2"]) for _ in range(2)]
+
+    assert [wait.slot for wait in (await engine.look("c2")).waiting_for] == ["more"]
+    assert answers == [(200, "taken"), (409, "this address was answered before, or what waited for it has ended")]
 
 
 async def test_only_a_post_calls(http: httpx2.AsyncClient) -> None:

@@ -48,6 +48,11 @@ CALL_BETWEEN = "refold.call_between"
 _Outcome = (*RESULT_TYPES, CommandFailed)
 
 
+def taken_before(delivery_id: str) -> str:
+    """How the reason begins for which a task refuses a delivery that it took before; the entry's number follows."""
+    return f"delivery {delivery_id!r} was taken before"
+
+
 def refusal(
     skill: Skill, snapshot: Snapshot, event: Event, at: datetime, patched: Callable[[str], bool] | None = None
 ) -> str:
@@ -171,9 +176,8 @@ def _unfit_outcome(command: Command, outcome: JsonValue) -> str:
 def _message(
     skill: Skill, snapshot: Snapshot, message: UserMessage, at: datetime, patched: Callable[[str], bool]
 ) -> str:
-    taken = snapshot.seen.get(message.delivery_id) if message.delivery_id is not None else None
-    if taken is not None:
-        return f"delivery {message.delivery_id!r} was taken before, as entry {taken}"
+    if message.delivery_id is not None and (taken := snapshot.seen.get(message.delivery_id)) is not None:
+        return f"{taken_before(message.delivery_id)}, as entry {taken}"
     if snapshot.lifecycle is TaskState.PLANNED:
         if snapshot.budget is not None and not skill.options.is_agent:
             return f"skill {snapshot.skill!r} takes no budget: only agents count what they spend; call it without one"
