@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -21,12 +22,15 @@ from refold.callbacks import address
 from refold.callbacks.address import Forged, settings
 from refold.core.authoring.context import Moment
 from refold.core.commands import CALLBACK
+from refold.core.fold.apply import advance
+from refold.core.fold.delivery import ASKS_ONCE
 from refold.core.fold.questions import CALL_IN_TIME
 from refold.core.fold.refusal import CALL_BETWEEN
 from refold.core.fold.snapshot import EARLY_LIMIT
 from refold.engine import NotConnected, Taken
 from refold.testing import FakeEngine, play, user
 from refold.testing.callbacks import SETTINGS
+from refold.testing.fake_engine import running
 from refold.web.callbacks import callback_routes
 from refold.web.traced import TracedRequests
 from tests.temporal.callback_skills import (
@@ -192,16 +196,33 @@ async def test_a_call_that_was_taken_is_not_to_be_made_again(
 
 
 async def test_a_call_to_an_address_that_an_open_question_has_once_more_was_made_before(
-    engine: FakeEngine, http: httpx2.AsyncClient
+    engine: FakeEngine, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    No correction of its body would help.
+    No correction of its body would help. A task of an earlier release may have such a question.
     """
+    monkeypatch.setattr(running, "advance", partial(advance, patched=lambda patch: patch != ASKS_ONCE))
     await engine.start("double_checkout", Content.from_text("go"), task_id="c2")
     answers = [await post(http, handed["c2"]) for _ in range(2)]
 
     assert [wait.slot for wait in (await engine.look("c2")).waiting_for] == ["more"]
     assert answers == [(200, "taken"), (409, "this address was answered before, or what waited for it has ended")]
+
+
+async def test_a_second_question_with_an_address_fails_its_task_at_once(
+    engine: FakeEngine, http: httpx2.AsyncClient
+) -> None:
+    """
+    Its author reads what to do.
+    """
+    await engine.start("double_checkout", Content.from_text("go"), task_id="c2")
+    answers = [await post(http, handed["c2"]) for _ in range(2)]
+
+    assert [code for code, _ in answers] == [200, 409]
+    assert (await engine.look("c2")).reason == (
+        "question 'more' has the address of a callback that was answered before; an address answers one question: "
+        "make one for each, with `ctx.callback` or `Cmd.callback`"
+    )
 
 
 async def test_only_a_post_calls(http: httpx2.AsyncClient) -> None:

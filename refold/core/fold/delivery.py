@@ -19,7 +19,7 @@ from refold.core.authoring.context import Moment
 from refold.core.authoring.tool import skill_at_work
 from refold.core.authoring.transition import UNCHANGED, Transition
 from refold.core.chat import EMPTY, UserSaid
-from refold.core.commands import CallChat, CallLlm, Command, Sleep
+from refold.core.commands import AskUser, CallChat, CallLlm, Command, Sleep
 from refold.core.content import Message
 from refold.core.errors import CommandError, SkillError, brief, describe
 from refold.core.events import CommandFailed, Event, TimerFired, UserMessage
@@ -40,6 +40,9 @@ OVERTAKES = "refold.overtakes"
 
 LOST_TOO = "refold.lost_too"
 """The patch with which what lost a race is known although the step that learns who won raises."""
+
+ASKS_ONCE = "refold.asks_once"
+"""The patch with which a task fails that asks once more with the address of a callback which no call can answer."""
 
 
 def settle(draft: Draft, events: Iterable[Event] = ()) -> None:
@@ -336,6 +339,7 @@ def _check(draft: Draft, transition: Transition) -> None:
             )
         taken.add(command.id)
     _check_threads(draft, transition.commands)
+    _check_addresses(draft, transition.commands)
 
 
 def _check_threads(draft: Draft, commands: Sequence[Command]) -> None:
@@ -360,6 +364,26 @@ def _check_threads(draft: Draft, commands: Sequence[Command]) -> None:
                 f"chat {chat.id!r} shows thread {chat.thread!r} since turn {chat.since}, where the user says "
                 f"nothing; a model can begin to read there only ({len(said)} turns)"
             )
+
+
+def _check_addresses(draft: Draft, commands: Sequence[Command]) -> None:
+    if not (asks := _called_back(commands)):
+        return
+    asked = {digest: slot for slot, digest in _called_back([wait.ask for wait in draft.waits])}
+    for slot, digest in asks:
+        other, called = asked.setdefault(digest, slot), digest in draft.called
+        if (called or other != slot) and draft.patched(ASKS_ONCE):
+            taken = "was answered before" if called else f"{other!r} waits for, too"
+            raise SkillError(
+                f"question {slot!r} has the address of a callback that {taken}; an address answers one question: "
+                "make one for each, with `ctx.callback` or `Cmd.callback`"
+            )
+
+
+def _called_back(commands: Iterable[Command]) -> list[tuple[str, str]]:
+    """The questions that calls to an address answer: their slots, and the digests of their addresses."""
+    asks = [one for one in commands if isinstance(one, AskUser)]
+    return [(ask.slot, ask.callback.digest) for ask in asks if ask.callback is not None]
 
 
 # --- exceptions in the skill's code

@@ -283,6 +283,17 @@ class Draft:
             return  # this effect was compensated, and is being performed again under another id
         self.done = (*self.done, to_undo(id, command, command.undo, result.value))
 
+    @property
+    def called(self) -> tuple[str, ...]:
+        """`Snapshot.called`, as of now."""
+        called: tuple[str, ...] = self.changes.get("called", self.base.called)
+        return called
+
+    def note_answer(self, ask: AskUser) -> None:
+        """Note that the address of a callback has answered its question, if this question has one."""
+        if ask.callback is not None:
+            self.changes["called"] = (*self.called, ask.callback.digest)[-CALLS_LIMIT:]
+
     def note_message(self, message: UserMessage) -> None:
         """Add a user's message to the task's messages, and its delivery id to `seen`, so that it is taken once."""
         if not message.called_back:

@@ -57,6 +57,8 @@ def _answer(draft: Draft, wait: Wait, message: UserMessage) -> Sequence[Event]:
     if wait not in draft.waits:
         _pass_on(draft, message, wait)
         return []
+    if isinstance(wait.ask, AskUser):
+        draft.note_answer(wait.ask)
     outcome = message.content.model_dump(mode="json")
     draft.receipts[wait.gate] = Receipt.trusted(invocation_id=wait.gate, status=ReceiptStatus.OK, outcome=outcome)
     return closed(draft, wait, message.model_copy(update={"slot": wait.slot, "gate": wait.gate}))

@@ -207,6 +207,7 @@ class Snapshot(Value):
         progress: The skill's progress, in one line.
         refused: How many events were refused so far.
         seen: The number of the entry that took each delivery, by delivery id, oldest first.
+        called: Digests of the addresses of callbacks that answered a question, oldest first; as many as `CALLS_LIMIT`.
         patches: The answers of `ctx.patched`, by patch id; those of refold's own patches are of this run alone.
         skill_version: The version of the skill that wrote `state`.
         stream: A client asked for the model's tokens as the model produces them.
@@ -248,6 +249,7 @@ class Snapshot(Value):
     progress: str = lean("")
     refused: int = lean(0)
     seen: Mapping[str, int] = lean(factory=dict)
+    called: tuple[str, ...] = lean(())
     patches: Mapping[str, bool] = lean(factory=dict)
     skill_version: int = lean(1)
     stream: bool = lean(False)

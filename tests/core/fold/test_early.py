@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
-from refold import Content, Ctx, Step, Transition, UserMessage, table
+from refold import Callback, CommandError, Content, Ctx, Step, Transition, UserMessage, table
 from refold.core.authoring.define import skill_of
 from refold.core.chat import text_hash
 from refold.core.commands import CALLBACK, CALLED
 from refold.core.events import Event, ToolResult
 from refold.core.fold import draft
 from refold.core.fold.apply import advance, planned
+from refold.core.fold.delivery import ASKS_ONCE
 from refold.core.fold.journal import Entry
 from refold.core.fold.refusal import FULL, refusal
 from refold.core.fold.snapshot import EARLY_LIMIT, SEEN_LIMIT, Snapshot
@@ -180,6 +183,81 @@ def test_a_call_after_a_questions_deadline_answers_it_until_the_alarm(release: s
         one.changed({"patches": {id: yes for id, yes in one.patches.items() if yes}}) for one in task.journal
     ]
     assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
+
+
+ANSWERED = "question 'more' has the address of a callback that was answered before; an address answers one question: "
+OPEN = "question 'more' has the address of a callback that 'paid' waits for, too; an address answers one question: "
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("release", ["this", "earlier"])
+@pytest.mark.parametrize(("asked", "why"), [("next", ANSWERED), ("later", ANSWERED), ("together", OPEN)])
+def test_a_second_question_with_an_address_fails_at_once(asked: str, why: str, release: str, *, cut: bool) -> None:
+    """
+    It waited until the address expired. A task of an earlier release waits on, and its journal says so.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        address = await ctx.callback("address")
+        if asked == "together":
+            await ctx.gather(ctx.ask("paid", "?", callback=address), ctx.ask("more", "?", callback=address))
+        await ctx.ask("paid", "?", callback=address)
+        return ctx.goto("again", address=address)
+
+    async def again(ctx: Ctx, address: Callback) -> Transition:
+        if asked == "later":
+            await ctx.ask("name", "?")
+        await ctx.ask("more", "?", callback=address)
+        return ctx.complete()
+
+    skill = table("asks", Step("begin", begin).start(), Step("again", again))
+    task = ByHand(skill, cut=cut, patched=lambda _: release == "this")
+    task.say()
+    until = START.replace(year=2030).isoformat()
+    entry = task.give("address", {"digest": text_hash(f"{CALLBACK}T"), "until": until})
+    if asked != "together":
+        entry = task.say("yes", slot=f"{CALLBACK}T", delivery_id=f"{CALLED}T/1.1", early=True)
+    if asked == "later":
+        entry = task.say("Ada")
+
+    if release == "this":
+        assert (task.status, task.task.reason) == (
+            Status.FAILED,
+            f"{why}make one for each, with `ctx.callback` or `Cmd.callback`",
+        )
+        assert entry.patches == {ASKS_ONCE: True}
+    else:
+        assert "more" in task.waiting
+        task.journal = [one.changed({"patches": {}}) for one in task.journal]
+        new = ByHand(skill)
+        new.task = task.task
+        new.feed(message("Bob", early=True))  # taken by this release: the question that is open stays so
+        assert "more" in new.waiting
+    assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
+
+
+def test_a_question_may_have_the_address_of_one_that_nobody_answered() -> None:
+    """
+    Nor is anything asked of the task then.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        address = await ctx.callback("address")
+        for slot in ("paid", "again"):
+            with suppress(CommandError):
+                await ctx.ask(slot, "?", callback=address, timeout_s=10)
+        paid = await ctx.ask("last", "?", callback=address)
+        return ctx.complete(paid.text)
+
+    task = ByHand(table("asks", Step("begin", begin).start()))
+    task.say()
+    until = START.replace(year=2030).isoformat()
+    task.give("address", {"digest": text_hash(f"{CALLBACK}T"), "until": until})
+    task.clock("~timeout")
+    task.clock("~timeout")
+    task.say("yes", slot=f"{CALLBACK}T", delivery_id=f"{CALLED}T/1.1", early=True)
+
+    assert (task.status, task.task.patches) == (Status.COMPLETED, {})
 
 
 @pytest.mark.parametrize("release", ["this", "earlier"])
