@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -19,6 +20,18 @@ SKILL_PATH = "/{skill}/"
 """Where the gateway takes JSON-RPC for one skill."""
 
 _REQUEST = "refold.request"
+
+_MAJOR = re.compile(r"\s*v?0*(\d+)", re.IGNORECASE)
+
+
+def major_version(version: str) -> str:
+    """The major number of a version of A2A, as the SDK reads it: "1" of `1`, `1.0` and `v1.0.1`.
+
+    Empty for a text that is no version. Callers that name no version at all are served as those of 0.3, or by gRPC as
+    those of 1.0.
+    """
+    found = _MAJOR.match(version)
+    return found[1] if found else ""
 
 
 class Calls(DefaultServerCallContextBuilder):

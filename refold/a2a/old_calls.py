@@ -25,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from refold.a2a.calls import major_version
 from refold.a2a.security.http_errors import is_rpc
 
 Convert = Callable[[Any], object]
@@ -84,7 +85,7 @@ async def _check_rpc(request: Request) -> Response | None:
 def _of_other_version(request: Request, method: str) -> VersionNotSupportedError | None:
     """The refusal of a method that the version of the call does not have; None of one that it may have."""
     version = request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER) or ""
-    of_0_3 = not version or version.partition(".")[0] == "0"
+    of_0_3 = not version or major_version(version) == "0"
     if not of_0_3 and method in JSONRPC03Adapter.METHOD_TO_MODEL:
         return VersionNotSupportedError(
             f"{method!r} is a method of A2A 0.3; leave A2A-Version out, or call that of 1.0"

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from refold.a2a.calls import major_version
 from refold.a2a.card.signing import KEYS_PATH, SigningKey, key_set
 
 MAX_AGE_S = 300
@@ -55,7 +56,7 @@ def _route(path: str, now: Mapping[str, Any], before: Mapping[str, Any], *, old:
 
     async def serve(request: Request) -> Response:
         version = request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER) or ""
-        body = old_body if old and not version.startswith("1.") else new_body
+        body = old_body if old and major_version(version) != "1" else new_body
         tag = f'"{hashlib.sha256(body).hexdigest()}"'
         headers = {
             "ETag": tag,

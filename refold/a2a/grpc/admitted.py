@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from refold.a2a.calls import major_version
 from refold.a2a.extensions import activated
 from refold.a2a.security.admission import Admission
 from refold.a2a.security.http_errors import WORDS, Refused, broken
@@ -140,7 +141,7 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
             await context.abort(grpc.StatusCode.INTERNAL, broken(error).message)
         request = await self._read(requests, read, context)
         version = headers.get(VERSION_HEADER, PROTOCOL_VERSION_1_0)
-        if not version.startswith("1."):
+        if major_version(version) != "1":
             told_of = VersionNotSupportedError(f"A2A {version[:20]!r} is not served over gRPC; 1.0 is")
             await self.errors.abort_context(told_of, context)
         if active := activated(headers, self.declared):

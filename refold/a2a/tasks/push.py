@@ -16,6 +16,7 @@ from a2a.types import (
 from a2a.utils.constants import VERSION_HEADER
 from a2a.utils.errors import InvalidParamsError, PushNotificationNotSupportedError, TaskNotFoundError
 
+from refold.a2a.calls import major_version
 from refold.core.errors import InputRejected
 from refold.webhooks import START, Shape, Webhook, Webhooks
 
@@ -193,4 +194,4 @@ def shape_of(context: ServerCallContext) -> Shape:
     if method:
         return "0.3" if "/" in method else "1.0"
     version = str(context.state.get("headers", {}).get(VERSION_HEADER.lower(), ""))
-    return "1.0" if version.startswith("1.") else "0.3"
+    return "1.0" if major_version(version) == "1" else "0.3"

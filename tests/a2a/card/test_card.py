@@ -109,6 +109,17 @@ async def test_a_client_of_1_0_reads_nothing_else(fake: FakeEngine) -> None:
     assert again.status_code == 200
 
 
+@pytest.mark.parametrize("version", ["1", "v1", "1.1"])
+async def test_a_version_needs_no_minor_number(fake: FakeEngine, version: str) -> None:
+    """
+    Nor has it to be the first of 1.
+    """
+    async with calling(a2a_app(fake, skills.ALL, Settings(url=BASE))) as calls:
+        card = await calls.rest("GET", CARD, **{"A2A-Version": version})
+
+    assert "url" not in card.json()
+
+
 async def test_a_gateway_may_leave_0_3_out(fake: FakeEngine) -> None:
     """
     On its cards, and among its methods.

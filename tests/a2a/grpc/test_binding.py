@@ -452,10 +452,11 @@ async def test_open_calls_have_a_limit(fake: FakeEngine) -> None:
 
 async def test_another_version_is_refused(served: Served) -> None:
     """
-    By the protocol's own error.
+    By the protocol's own error; the version needs no minor number.
     """
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await served.stub.ListTasks(ListTasksRequest(), metadata=[("a2a-version", "0.3")])
+    await served.stub.ListTasks(ListTasksRequest(), metadata=[("a2a-version", "1")])
 
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 

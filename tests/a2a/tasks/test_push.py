@@ -119,6 +119,24 @@ async def test_configs_over_json_rpc(pushing: Calls) -> None:
     assert (await pushing.result("ListTaskPushNotificationConfigs", {"taskId": task})) == {"configs": [first]}
 
 
+@pytest.mark.parametrize(
+    ("version", "shape"), [("1.0", "1.0"), ("1", "1.0"), ("v1.0", "1.0"), (" 1.2.3 ", "1.0"), ("0.3", "0.3")]
+)
+async def test_receivers_have_the_version_of_the_caller(pushing: Calls, kept: Kept, version: str, shape: str) -> None:
+    """
+    As the SDK reads it, which asks for no minor number.
+    """
+    task = (await pushing.send(metadata={"skill": "ask"}))["id"]
+    old = shape == "0.3"
+    config = {"url": URL}
+    place = f"{'/v1' if old else ''}/tasks/{task}/pushNotificationConfigs"
+    body = {"parent": f"tasks/{task}", "config_id": "a", "config": {"push_notification_config": config}}
+    made = await pushing.rest("POST", place, body if old else config, **{"A2A-Version": version})
+
+    assert made.status_code == 200
+    assert [hook.shape for hook in kept.by_task[task].values()] == [shape]
+
+
 async def test_configs_over_rest(pushing: Calls) -> None:
     """
     The same over REST, by page.
