@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Annotated
 
+from pydantic import BeforeValidator
 from temporalio.client import ScheduleIntervalSpec, ScheduleOverlapPolicy, ScheduleSpec
 
 from refold.core.errors import InputRejected
-from refold.core.values import Value
+from refold.core.values import Value, shortened
 
 LONGEST = timedelta(days=3650)
 """The longest interval, and the longest time to catch up in: ten years."""
@@ -55,6 +57,13 @@ def overlap_of(policy: ScheduleOverlapPolicy) -> str:
     return next((word.value for word, known in _POLICIES.items() if known is policy), policy.name.lower())
 
 
+def _several(crons: object) -> object:
+    if isinstance(crons, str):
+        one = (shortened(crons, CRON_CHARS),)
+        raise InputRejected(f"cron takes several expressions, and got one as a text; write cron={one!r}")
+    return crons
+
+
 class Timing(Value):
     """When a schedule is due.
 
@@ -65,9 +74,12 @@ class Timing(Value):
         jitter: Each start comes up to this much later, by chance; None is no delay.
         overlap: What becomes of a start that is due while an earlier task is open.
         catch_up: Starts that were missed because the server was down are made up for if they are no older than this.
+
+    Raises:
+        InputRejected: `cron` is a text.
     """
 
-    cron: tuple[str, ...] = ()
+    cron: Annotated[tuple[str, ...], BeforeValidator(_several)] = ()
     every: timedelta | None = None
     timezone: str | None = None
     jitter: timedelta | None = None

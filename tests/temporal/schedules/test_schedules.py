@@ -277,6 +277,7 @@ async def test_a_start_by_hand_that_waits_says_so_and_has_an_id_of_its_own(
         ({}, "needs a time"),
         ({"cron": ("0 0 31 2 *",)}, "cron 0 0 31 2 * never comes"),
         ({"cron": ("61 0 * * *",)}, "Minute is not in range"),
+        ({"cron": "@daily"}, "cron takes several expressions, and got one as a text; write cron=('@daily',)"),
         ({"cron": ("* * *",)}, "has 3 fields; it takes five"),
         ({"cron": ("0 9 1,15 * 1",)}, "the server only one that is both"),
         ({"cron": ("@every 5s",)}, "is an interval"),
