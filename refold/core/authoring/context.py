@@ -293,7 +293,8 @@ class Ctx:
     def callback(self, id: str, *, expires_s: float = 86_400) -> Call[Callback]:
         """Make an address that expires after so many seconds, and that others call to answer `ask(…, callback=…)`."""
         if not (isinstance(expires_s, int | float) and 0 < expires_s <= LONGEST_S):
-            raise SkillError(f"callback {id!r} expires after a number of seconds above 0, not {shown(expires_s)}")
+            bounds = f"more than 0 and at most {LONGEST_S:.0f} seconds (a hundred years)"
+            raise SkillError(f"callback {id!r} expires after {bounds}, not {shown(expires_s)}")
         return self._call(Cmd.callback(id, self.now + timedelta(seconds=expires_s)), Callback)
 
     @overload
