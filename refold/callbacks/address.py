@@ -116,7 +116,8 @@ def settings(environment: Mapping[str, str] = os.environ) -> CallbackSettings:
     """
     url, keys = environment.get(URL, "").strip().rstrip("/"), environment.get(KEY, "")
     if url and not _can_be_called(url):
-        problem = f"others reach a gateway at https://HOST, not at {shortened(url, 100)!r}"
+        at = "https://HOST or https://HOST/PATH, without `?`, `#`, a backslash or a blank"
+        problem = f"others reach a gateway at {at}, not at {shortened(url, 100)!r}"
         raise DefinitionError(URL, [problem], what="setting")
     found = tuple(key.strip() for key in keys.split(",") if key.strip())
     if short := [key for key in found if len(key) < SHORTEST_KEY]:
@@ -125,13 +126,17 @@ def settings(environment: Mapping[str, str] = os.environ) -> CallbackSettings:
     return CallbackSettings(url=url, keys=found)
 
 
+_NOT_IN_URL = re.compile(r"[?#\\\s\x00-\x1f\x7f]")
+"""An address with one of these before its token is cut off there, or read as another address."""
+
+
 def _can_be_called(url: str) -> bool:
     try:
         parsed = urlsplit(url)
         _ = parsed.port  # which is read only here
     except ValueError:
         return False
-    return parsed.scheme in ("http", "https") and bool(parsed.hostname) and not (parsed.query or parsed.fragment)
+    return parsed.scheme in ("http", "https") and bool(parsed.hostname) and not _NOT_IN_URL.search(url)
 
 
 def missing(known: CallbackSettings) -> str:

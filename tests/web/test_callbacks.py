@@ -438,6 +438,11 @@ def test_an_address_must_expire(expires_s: Any) -> None:
     [
         ({"REFOLD_CALLBACK_URL": "agents.example"}, "others reach a gateway at https://HOST"),
         ({"REFOLD_CALLBACK_URL": "https://a.example?x=1"}, "others reach a gateway"),
+        ({"REFOLD_CALLBACK_URL": "https://a.example?"}, "at https://HOST or https://HOST/PATH, without"),
+        ({"REFOLD_CALLBACK_URL": "https://a.example/x#"}, "or a blank, not at"),
+        ({"REFOLD_CALLBACK_URL": "https://a.example/x y"}, "or a blank, not at"),
+        ({"REFOLD_CALLBACK_URL": "https://a.ex\tample"}, "or a blank, not at"),
+        ({"REFOLD_CALLBACK_URL": "https://a.example\\x"}, "or a blank, not at"),
         ({"REFOLD_CALLBACK_URL": "https://[::1"}, "others reach a gateway"),
         ({"REFOLD_CALLBACK_URL": "https://a.example:https"}, "others reach a gateway"),
         ({"REFOLD_CALLBACK_KEY": "short"}, "16 characters at least, and one has 5"),
