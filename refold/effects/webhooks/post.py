@@ -61,6 +61,7 @@ ANSWER_BYTES = 64 * 1024
 
 GONE = 410
 
+_A_SECRET = "`whsec_` and 24 to 64 bytes as base64, with the letters `+` and `/`, not `-` and `_`"
 _MAKE_ONE = """python -c "import base64, os; print('whsec_' + base64.b64encode(os.urandom(32)).decode())\""""
 _VISIBLE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
@@ -124,7 +125,7 @@ class Poster:
         """
         secrets = os.environ.get(SECRET_ENV, "").split()
         if not all(map(_is_secret, secrets)):
-            said = f"a secret is `whsec_` and 24 to 64 bytes as base64; {_MAKE_ONE} makes one"
+            said = f"a secret is {_A_SECRET}; {_MAKE_ONE} makes one"
             raise DefinitionError(SECRET_ENV, [said], what="setting")
         return cls(Screen.from_env(loopback=loopback), secrets)
 
@@ -144,8 +145,7 @@ class Poster:
             raise InputRejected("a webhook's authentication scheme is one word, for example Bearer")
         if webhook.scheme.lower() == OWN_SECRET and not _is_secret(webhook.credentials):
             raise InputRejected(
-                "the credentials of a webhook whose scheme is StandardWebhooks are a secret to sign with: `whsec_` and "
-                "24 to 64 bytes as base64"
+                f"the credentials of a webhook whose scheme is StandardWebhooks are a secret to sign with: {_A_SECRET}"
             )
         await self.screen.check(webhook.url)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -27,6 +28,7 @@ from tests.waiting import a_moment
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
 URL_SAFE = "whsec_" + base64.urlsafe_b64encode(b"\xff" * 3 + b"0" * 30).decode()
 """A decoder that passes over unknown letters makes another key of it, long enough."""
+LETTERS = re.escape("24 to 64 bytes as base64, with the letters `+` and `/`, not `-` and `_`")
 OTHER = "whsec_" + base64.b64encode(b"fedcba9876543210fedcba9876543210").decode()
 BODY = '{"statusUpdate":{"taskId":"t","text":"grün"}}'.encode()
 
@@ -415,6 +417,16 @@ def test_a_secret_that_is_none_is_an_error(secret: str, monkeypatch: pytest.Monk
     """
     monkeypatch.setenv(webhooks.SECRET_ENV, secret)
 
-    with pytest.raises(DefinitionError) as wrong:
+    with pytest.raises(DefinitionError, match=LETTERS) as wrong:
         Poster.from_env()
     assert "hidden" not in str(wrong.value)
+
+
+async def test_a_secret_of_a_webhook_that_is_none_is_refused_with_its_letters(poster: Poster) -> None:
+    """
+    So that whoever has one with the letters of URLs knows what to replace.
+    """
+    hook = Webhook(id="w", url="https://93.184.216.34/", scheme="StandardWebhooks", credentials=URL_SAFE)
+
+    with pytest.raises(InputRejected, match=LETTERS):
+        await poster.check(hook)
