@@ -76,7 +76,7 @@ def callback_routes(engine: Engine, settings: CallbackSettings, now: Callable[[]
             return content
         return await _answered(engine, address, content)
 
-    return [Route(PATH + "/{token}", call, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])]
+    return [Route(PATH + "/{token}", call, methods=["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])]
 
 
 def _content(body: bytes, kind: str) -> Content | JSONResponse:

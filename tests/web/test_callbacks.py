@@ -225,13 +225,16 @@ async def test_a_second_question_with_an_address_fails_its_task_at_once(
     )
 
 
-async def test_only_a_post_calls(http: httpx2.AsyncClient) -> None:
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "OPTIONS"])
+async def test_only_a_post_calls(engine: FakeEngine, method: str) -> None:
     """
-    A link that somebody opens answers nothing.
+    A link that somebody opens answers nothing, nor does the question of a browser whether it may post.
     """
-    got = await http.get(handed["c1"])
+    app = a2a_app(engine, [Checkout], callbacks=SETTINGS, now=lambda: engine.clock.now)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1:9000") as http:
+        got = await http.request(method, handed["c1"])
 
-    assert (got.status_code, got.headers["allow"]) == (405, "POST")
+    assert (got.status_code, got.headers.get("allow")) == (405, "POST")
 
 
 async def test_a_trace_has_no_address(engine: FakeEngine) -> None:
