@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from pydantic import JsonValue
+from pydantic import AwareDatetime, JsonValue
 
 from refold.core.content import Artifact, Part
 from refold.core.events import Early
@@ -269,7 +269,7 @@ class TaskFilter(Value):
         owner: Of this owner; empty selects tasks without an owner.
         context: Of this conversation; a task that belongs to none is one of its own, by its id.
         begins: Whose id begins with this text. Servers that do not tell upper case from lower there count more.
-        since: Whose status changed at this time, or later.
+        since: Whose status changed at this time, or later. Like `moved_since`, it has a time zone.
         moved_since: Whose status or lifecycle state changed at this time, or later; see `Listed.moved_at`.
         waits: True selects tasks that wait for people: at a question, at a gate, or blocked.
     """
@@ -280,8 +280,8 @@ class TaskFilter(Value):
     owner: str | None = None
     context: str | None = None
     begins: str | None = None
-    since: datetime | None = None
-    moved_since: datetime | None = None
+    since: AwareDatetime | None = None
+    moved_since: AwareDatetime | None = None
     waits: bool = False
 
 
@@ -308,7 +308,7 @@ class Decision(Value):
 class Place(Value):
     """A place in the order of `Engine.find`: just after this task."""
 
-    at: datetime
+    at: AwareDatetime
     task_id: str
 
 
