@@ -27,7 +27,7 @@ KEPT = frozenset(
         # which one: ids and hashes
         *("id", "invocation_id", "task_id", "parent", "context", "recovered_from", "known_as", "previous", "scope"),
         *("gate", "slot", "digest", "hash", "result_hash", "delivery_id", "message_id", "session_id", "asked_by"),
-        *("cause", "closed", "called", "reported_by", "awaited", "undone", "unraised", "skipped", "part_of", "run_id"),
+        *("cause", "closed", "reported_by", "awaited", "undone", "unraised", "skipped", "part_of", "run_id"),
         # what kind of thing
         *("kind", "role", "type", "status", "lifecycle", "decision", "stop", "how", "key_scope", "gate_kind"),
         *("media_type", "expect", "expects", "fields", "sent_as", "refold", "version", "rule"),

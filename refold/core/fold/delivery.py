@@ -27,7 +27,7 @@ from refold.core.fold import ending, failures
 from refold.core.fold.draft import Draft
 from refold.core.fold.failures import Action, Role, Stage, cell_of
 from refold.core.fold.redo import adopt_new_outcomes
-from refold.core.fold.snapshot import STEP_PATCHES, Pending
+from refold.core.fold.snapshot import ANSWERED, STEP_PATCHES, Pending
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, TaskEvent, TaskState
 
@@ -371,7 +371,7 @@ def _check_addresses(draft: Draft, commands: Sequence[Command]) -> None:
         return
     asked = {digest: slot for slot, digest in _called_back([wait.ask for wait in draft.waits])}
     for slot, digest in asks:
-        other, called = asked.setdefault(digest, slot), digest in draft.called
+        other, called = asked.setdefault(digest, slot), ANSWERED + digest in draft.seen
         if (called or other != slot) and draft.patched(ASKS_ONCE):
             taken = "was answered before" if called else f"{other!r} waits for, too"
             raise SkillError(

@@ -33,7 +33,7 @@ from refold.core.content import Artifact, Message
 from refold.core.contracts.audit import StateTransitionEvent
 from refold.core.events import ChatResult, ChildAsked, Event, Forked, Recovered, Result, UserMessage
 from refold.core.fold.journal import Backoff, Entry, Issued, as_said, receipt_of, with_latest
-from refold.core.fold.snapshot import CALLS_LIMIT, OPENED, SEEN_LIMIT, UNDO, Compensable, Pending, Snapshot
+from refold.core.fold.snapshot import ANSWERED, CALLS_LIMIT, OPENED, SEEN_LIMIT, UNDO, Compensable, Pending, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import LifecycleMove, Status, TaskEvent, TaskState, next_state
 from refold.core.lineage.ids import own_id, place
@@ -284,15 +284,17 @@ class Draft:
         self.done = (*self.done, to_undo(id, command, command.undo, result.value))
 
     @property
-    def called(self) -> tuple[str, ...]:
-        """`Snapshot.called`, as of now."""
-        called: tuple[str, ...] = self.changes.get("called", self.base.called)
-        return called
+    def seen(self) -> Mapping[str, int]:
+        """`Snapshot.seen`, as of now."""
+        seen: Mapping[str, int] = self.changes.get("seen", self.base.seen)
+        return seen
 
     def note_answer(self, ask: AskUser) -> None:
-        """Note that the address of a callback has answered its question, if this question has one."""
+        """Note in `seen` that the address of a callback has answered its question, if this question has one."""
         if ask.callback is not None:
-            self.changes["called"] = (*self.called, ask.callback.digest)[-CALLS_LIMIT:]
+            oldest = _answers(self.seen)[: 1 - CALLS_LIMIT]
+            others = {id: seq for id, seq in self.seen.items() if id not in oldest}
+            self.changes["seen"] = {**others, ANSWERED + ask.callback.digest: self.seq}
 
     def note_message(self, message: UserMessage) -> None:
         """Add a user's message to the task's messages, and its delivery id to `seen`, so that it is taken once."""
@@ -302,9 +304,10 @@ class Draft:
             self.changes["seen"] = self._newest({**self.base.seen, message.delivery_id: self.seq})
 
     def _newest(self, seen: Mapping[str, int]) -> Mapping[str, int]:
-        older = [id for id in list(seen)[:-SEEN_LIMIT] if id.startswith(CALLED)]
+        ids = [id for id in seen if not id.startswith(ANSWERED)]
+        older = [id for id in ids[:-SEEN_LIMIT] if id.startswith(CALLED)]
         kept = older[-CALLS_LIMIT:] if older and self.patched(CALLS_STAY) else []
-        return {id: seen[id] for id in [*kept, *list(seen)[-SEEN_LIMIT:]]}
+        return {id: seen[id] for id in [*_answers(seen), *kept, *ids[-SEEN_LIMIT:]]}
 
     def interruption(self) -> UserMessage | None:
         """Take the oldest early message that may interrupt the task; None if there is none."""
@@ -373,6 +376,10 @@ class Draft:
             return ()
         still = {wait.gate for wait in after.open_waits}
         return tuple(gate for gate in before if gate not in still)
+
+
+def _answers(seen: Mapping[str, int]) -> list[str]:
+    return [id for id in seen if id.startswith(ANSWERED)]
 
 
 def answered(event: Event) -> tuple[str | None, str | None]:

@@ -167,8 +167,7 @@ def _answer_early(draft: Draft) -> Sequence[Event] | None:
             return _answer(draft, meant[problems.index("")], message)
         draft.notes.append(f"a message that had come before is left out: {problems[0]}")
         if message.called_back and draft.patched(CALL_AGAIN):
-            seen = draft.changes.get("seen", draft.base.seen)
-            draft.changes["seen"] = {id: seq for id, seq in seen.items() if id != message.delivery_id}
+            draft.changes["seen"] = {id: seq for id, seq in draft.seen.items() if id != message.delivery_id}
     return None
 
 

@@ -14,7 +14,7 @@ from itertools import chain
 from pydantic import ConfigDict, Field, JsonValue
 
 from refold.core.chat import Thread
-from refold.core.commands import AskApproval, CallTool, Effect, PartBudget
+from refold.core.commands import CALLED, AskApproval, CallTool, Effect, PartBudget
 from refold.core.content import Artifact, Message
 from refold.core.events import Event, UserMessage
 from refold.core.gates import DecisionMade, Grace
@@ -27,6 +27,10 @@ SEEN_LIMIT = 100
 
 CALLS_LIMIT = 1_000
 """How many older delivery ids of calls to callbacks' addresses it stores, too: an address may be valid for weeks."""
+
+ANSWERED = f"{CALLED}#"
+"""How a key in `Snapshot.seen` begins that holds the digest of a callback's address, and no delivery id: no task's id
+begins with `#`. With a field of its own in its place, a worker of an earlier release would refuse the snapshot."""
 
 EARLY_LIMIT = 100
 """How many early messages a snapshot stores: messages that came before the skill asked for one. As many calls to
@@ -206,8 +210,8 @@ class Snapshot(Value):
         artifacts: The skill's artifacts; one per name.
         progress: The skill's progress, in one line.
         refused: How many events were refused so far.
-        seen: The number of the entry that took each delivery, by delivery id, oldest first.
-        called: Digests of the addresses of callbacks that answered a question, oldest first; as many as `CALLS_LIMIT`.
+        seen: The number of the entry that took each delivery, by delivery id, oldest first. And that of the entry with
+            which each callback's address answered its question, by `ANSWERED` and the digest of the address.
         patches: The answers of `ctx.patched`, by patch id; those of refold's own patches are of this run alone.
         skill_version: The version of the skill that wrote `state`.
         stream: A client asked for the model's tokens as the model produces them.
@@ -249,7 +253,6 @@ class Snapshot(Value):
     progress: str = lean("")
     refused: int = lean(0)
     seen: Mapping[str, int] = lean(factory=dict)
-    called: tuple[str, ...] = lean(())
     patches: Mapping[str, bool] = lean(factory=dict)
     skill_version: int = lean(1)
     stream: bool = lean(False)

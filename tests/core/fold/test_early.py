@@ -16,7 +16,7 @@ from refold.core.fold.apply import advance, planned
 from refold.core.fold.delivery import ASKS_ONCE
 from refold.core.fold.journal import Entry
 from refold.core.fold.refusal import FULL, refusal
-from refold.core.fold.snapshot import EARLY_LIMIT, SEEN_LIMIT, Snapshot
+from refold.core.fold.snapshot import ANSWERED, EARLY_LIMIT, SEEN_LIMIT, Snapshot
 from refold.core.lifecycle import Status
 from refold.record import record_of, with_entries
 from refold.testing.play import START
@@ -185,13 +185,13 @@ def test_a_call_after_a_questions_deadline_answers_it_until_the_alarm(release: s
     assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
 
 
-ANSWERED = "question 'more' has the address of a callback that was answered before; an address answers one question: "
+ASKED = "question 'more' has the address of a callback that was answered before; an address answers one question: "
 OPEN = "question 'more' has the address of a callback that 'paid' waits for, too; an address answers one question: "
 
 
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("release", ["this", "earlier"])
-@pytest.mark.parametrize(("asked", "why"), [("next", ANSWERED), ("later", ANSWERED), ("together", OPEN)])
+@pytest.mark.parametrize(("asked", "why"), [("next", ASKED), ("later", ASKED), ("together", OPEN)])
 def test_a_second_question_with_an_address_fails_at_once(asked: str, why: str, release: str, *, cut: bool) -> None:
     """
     It waited until the address expired. A task of an earlier release waits on, and its journal says so.
@@ -260,6 +260,29 @@ def test_a_question_may_have_the_address_of_one_that_nobody_answered() -> None:
     assert (task.status, task.task.patches) == (Status.COMPLETED, {})
 
 
+def test_an_earlier_release_reads_a_task_whose_address_was_called() -> None:
+    """
+    Its workers refuse a snapshot with a field that they do not know, and with it the task.
+    """
+
+    def saved(*, called: bool) -> set[str]:
+        async def begin(ctx: Ctx, content: Content) -> Transition:
+            address = await ctx.callback("address")
+            await ctx.ask("paid", "?", callback=address if called else None)
+            await ctx.ask("name", "?")
+            return ctx.complete()
+
+        task = ByHand(table("asks", Step("begin", begin).start()))
+        task.say()
+        until = START.replace(year=2030).isoformat()
+        task.give("address", {"digest": text_hash(f"{CALLBACK}T"), "until": until})
+        task.say("yes", slot=f"{CALLBACK}T" if called else "paid", delivery_id=f"{CALLED}T/1.1", early=True)
+        assert [wait.slot for wait in task.task.waits] == ["name"]
+        return set(task.task.model_dump(mode="json"))
+
+    assert saved(called=True) == saved(called=False)
+
+
 @pytest.mark.parametrize("release", ["this", "earlier"])
 def test_an_address_takes_one_call_however_many_messages_come_after_it(release: str) -> None:
     """
@@ -305,6 +328,33 @@ def test_as_many_addresses_are_remembered_as_a_task_has_room_for(monkeypatch: py
     task, _ = heard(*calls, *others)
 
     assert list(task.seen) == [f"{CALLED}1", f"{CALLED}2", "d1", "d2"]
+
+
+def test_addresses_that_answered_have_room_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A task of an earlier release refuses the same messages as before.
+    """
+    monkeypatch.setattr(draft, "CALLS_LIMIT", 2)
+    monkeypatch.setattr(draft, "SEEN_LIMIT", 2)
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        for number in range(3):
+            address = await ctx.callback("address")
+            await ctx.ask(f"paid {number}", "?", callback=address)
+        await ctx.tool("think")
+        return ctx.complete()
+
+    task = ByHand(table("asks", Step("begin", begin).start()))
+    task.say()
+    for number in range(3):
+        slot = f"{CALLBACK}:{number}"
+        task.give("address", {"digest": text_hash(slot), "until": START.replace(year=2030).isoformat()})
+        task.say("yes", slot=slot, delivery_id=f"{CALLED}T/{number}", early=True)
+    for number in range(3):
+        task.say("more", delivery_id=f"d{number}", early=True)
+
+    answers = [ANSWERED + text_hash(f"{CALLBACK}:{number}") for number in (1, 2)]
+    assert list(task.task.seen) == [*answers, f"{CALLED}T/1", f"{CALLED}T/2", "d1", "d2"]
 
 
 def test_a_message_for_another_question_waits_for_that_one() -> None:
