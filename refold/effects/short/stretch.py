@@ -39,8 +39,8 @@ another one goes on. What many effects at once bring may go to storage."""
 
 ENOUGH_S = 0.25
 """Once the task's code has computed for so long on what a record holds, in seconds, the activity begins nothing more,
-and ends once all that is under way is over with a result: a replay gives the task the whole record in one activation,
-and the SDK two seconds for that."""
+and ends once all that is under way is over: a replay gives the task the whole record in one activation, and the SDK two
+seconds for that."""
 
 MOST_S = 1.5
 """For how long the task's code may compute on one outcome, and beyond `ENOUGH_S` on a record, in seconds. A replay
@@ -65,7 +65,8 @@ Record: TypeAlias = list[Any]
 
 - when its result was recorded, in milliseconds since 1970, and the result;
 - or what is known of its failure (`failed`);
-- or nothing: the result has `ALONE_BYTES` or more, and a local activity of its own brings it.
+- or None: the result has `ALONE_BYTES` or more, and a local activity of its own brings it. A record of an earlier
+  release has nothing in this place.
 """
 
 
@@ -105,6 +106,11 @@ class NextWants:
 
 class Run(Protocol):
     """A run of a task, for the activity that performs its effects."""
+
+    @property
+    def untold(self) -> dict[str, Record]:
+        """Failures that an activity before brought and did not give to the task, by the ids of their effects. Results
+        are found in the ledger again; failures are recorded nowhere."""
 
     def take(self, record: Record | None) -> NextWants:
         """Give the task the outcome of the first effect that it still waits for. Called from a thread; blocks for as
@@ -187,14 +193,14 @@ class Stretch:
         try:
             wants = await self._told(None)
             while not await self._is_over(wants):
-                for asked in () if self._has_computed else wants.asked:
-                    self._going[asked.id] = self._begin(asked, new=self._is_new)
+                for asked in wants.asked:
+                    self._going[asked.id] = self._begun(asked)
                 wants = await self._told(await self._next())
         except asyncio.CancelledError:
             if self._telling or not self._records:
                 raise
             # History has to hold the outcomes that the task was given. Regular activities bring the others.
-            self._records += [await _left(one) for one in self._going.values()]
+            self._records += [await self._left(one) for one in self._going.values()]
         finally:
             self._give_place()
             for one in self._going.values():
@@ -206,9 +212,10 @@ class Stretch:
             self._has_place = False
             self._places.release()
 
-    @property
-    def _has_computed(self) -> bool:
-        return self._computed_s >= ENOUGH_S
+    def _begun(self, asked: AskedEffect) -> Going:
+        if (failure := self._run.untold.pop(asked.id, None)) is not None:
+            return _Failed(asked, failure)
+        return self._begin(asked, new=self._is_new)
 
     async def _is_over(self, wants: NextWants) -> bool:
         """Give up what the task does not want any more. Returns whether the activity ends."""
@@ -217,14 +224,27 @@ class Stretch:
                 dropped.drop()
         if wants.over:
             return True
-        if not self._going:
-            return not wants.asked or self._bytes >= ENOUGH_BYTES or self._has_computed
-        # While something is under way, a large record does not end: a failure that comes meanwhile would be lost.
-        if not self._has_computed:
+        if not await self._closes():
+            # While something is under way, a large record does not end: a failure that comes meanwhile would be lost.
+            return not self._going and (not wants.asked or self._bytes >= ENOUGH_BYTES)
+        # The next activity gives the task what is under way here, so that no activation brings too much.
+        for id, one in self._going.items():
+            if is_failure(record := await one.record()):
+                self._run.untold[id] = record
+        return True
+
+    async def _closes(self) -> bool:
+        """Whether the record may hold nothing more: the task would take too much in one activation of a replay."""
+        if not self._is_full:
             return False
-        # The next activity finds results in the ledger. Failures are recorded nowhere, so the task is told them first.
         self._give_place()
-        return not any([_is_failure(await one.record()) for one in self._going.values()])
+        # Large results come one by one, but the task takes what follows them together with the last one.
+        first = next(iter(self._going.values()), None)
+        return self._computed_s >= ENOUGH_S or first is None or not is_large(await first.record())
+
+    @property
+    def _is_full(self) -> bool:
+        return self._computed_s >= ENOUGH_S or (bool(self._records) and is_large(self._records[-1]))
 
     async def _next(self) -> Record:
         """The outcome of the effect that was asked for first."""
@@ -239,6 +259,12 @@ class Stretch:
         self._records.append(record)
         self._bytes += len(to_json(record))
         return record
+
+    async def _left(self, one: Going) -> Record:
+        """The record of an effect that the activity does not wait for."""
+        if one.is_over and (is_failure(record := await one.record()) or not self._is_full):
+            return record
+        return failed(one.asked.label, goes_over())
 
     async def _told(self, record: Record | None) -> NextWants:
         # Not `to_thread`: the task's code must not run within the context of an activity.
@@ -264,13 +290,33 @@ def _timed(run: Run, record: Record | None) -> tuple[NextWants, float]:
     return wants, thread_time() - began if record else 0.0
 
 
-def _is_failure(record: Record) -> bool:
-    return len(record) == 2
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """An effect whose failure is known from an activity before; see `Going`."""
+
+    asked: AskedEffect
+    failure: Record
+    is_over: bool = True
+    is_new: bool = False
+
+    async def record(self) -> Record:
+        return self.failure
+
+    def drop(self) -> None:
+        pass
+
+    def leave(self) -> None:
+        pass
 
 
-async def _left(one: Going) -> Record:
-    """The record of an effect that the activity does not wait for."""
-    return await one.record() if one.is_over else failed(one.asked.label, goes_over())
+def is_large(record: Record) -> bool:
+    """Whether a local activity of its own brings the result."""
+    return len(record) == 2 and record[1] is None
+
+
+def is_failure(record: Record) -> bool:
+    """Whether the record is that of a failure."""
+    return len(record) == 2 and record[1] is not None
 
 
 def failed(label: str, error: BaseException) -> Record:

@@ -115,7 +115,7 @@ class EffectWithin:
             return failed(label, error)
         try:
             at, value = self._work.result()
-            return [label] if len(to_json(value)) >= ALONE_BYTES else [label, at, value]
+            return [label, None] if len(to_json(value)) >= ALONE_BYTES else [label, at, value]
         except (TypeError, ValueError):  # a program's interceptor has changed it: the regular way says so
             return failed(label, goes_over())
 

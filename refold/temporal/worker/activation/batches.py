@@ -59,6 +59,7 @@ ENDS = {
 """The commands that end a run."""
 
 Activate = Callable[["WorkflowActivation"], "WorkflowActivationCompletion"]
+Refuse = Callable[["WorkflowActivation"], "WorkflowActivationCompletion | None"]
 
 
 def more_comes() -> bool:
@@ -90,10 +91,12 @@ class Batches:
 
     Args:
         activate: Activates the workflow.
+        refused: Completes an activation that the workflow is not given at all; else None.
     """
 
-    def __init__(self, activate: Activate) -> None:
+    def __init__(self, activate: Activate, refused: Refuse = lambda _: None) -> None:
         self._perform = activate
+        self._refused = refused
         self._open = 0  # activities
         self._rest: list[_Part] = []
         self._taken = 0  # of the first part
@@ -108,6 +111,8 @@ class Batches:
             act: See the SDK.
             workflow_tasks: The workflow tasks of the run that is rebuilt.
         """
+        if (refused := self._refused(act)) is not None:
+            return refused
         parts = [_Part(*part) for part in workflow_tasks.parted(act, self._seen)]
         self._seen = max(self._seen, act.history_length)
         own = [job for job in act.jobs if _is_own(job)]

@@ -127,7 +127,7 @@ class Committed:
         if is_task(det):
             fails, payload = _writers(det)
             joined = Joined(inner.activate, fails, payload, _completion)
-            self._activate = activate = Batches(joined.activate).activate
+            self._activate = activate = Batches(joined.activate, joined.late).activate
             if _RECORDS:
                 self._recorder = _recorder(activate, joined, det, reader, fails, payload)
         self._length = 0

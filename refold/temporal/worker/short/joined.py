@@ -19,6 +19,10 @@ comes by way of sdk-core. Here the effects that a task asks for within a stretch
 The activations of rule 2 are copies of the activation in which sdk-core was asked for the activity. Their time is that
 of the newest outcome so far.
 
+A large result has no place in that record: a local activity of its own brings it, after rule 3. Of several, each is
+asked for once the one before was given to the task; and the next activity of rule 1 after the last one. So an
+activation brings one of them, in a replay, too.
+
 If a local activity ends just as sdk-core completes the workflow task, sdk-core writes its marker with that workflow
 task, and brings its end with the next one, along with whatever else has come. A replay is given the end first. So here
 the workflow task fails, and its next attempt is given everything as any replay is (`LATE`).
@@ -39,7 +43,7 @@ from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 
 from refold.core.lineage.ids import place
-from refold.effects.short.stretch import RUNS, STRETCH, AskedEffect, NextWants, Record, error_of
+from refold.effects.short.stretch import RUNS, STRETCH, AskedEffect, NextWants, Record, error_of, is_failure, is_large
 from refold.temporal.data.wire import LEDGER_ACTIVITY, STRETCH_END
 from refold.temporal.worker.activation.batches import ENDS, OWN, Activate
 
@@ -80,6 +84,11 @@ class _Out:
     dropped: list[str] = field(default_factory=list)
     nobodys: set[str] = field(default_factory=set)
 
+    @property
+    def untold(self) -> dict[str, Record]:
+        """See `Run`."""
+        return self.joined.untold
+
     def take(self, record: Record | None) -> NextWants:
         """See `Run`."""
         return self.joined.take(self, record)
@@ -87,6 +96,9 @@ class _Out:
 
 class Joined:
     """Stands between the SDK's worker and the workflow of one task.
+
+    Attributes:
+        untold: See `Run`.
 
     Args:
         activate: Activates its workflow.
@@ -109,13 +121,15 @@ class Joined:
         self._lock = threading.Lock()
         self._asked: dict[int, ScheduleLocalActivity] = {}  # by their numbers, in the order of the commands
         self._canceled: list[int] = []
-        self._alone: set[int] = set()
+        self._large: dict[int, ScheduleLocalActivity] = {}  # likewise, those with large results
+        self._alone: set[int] = set()  # those of them that sdk-core has
         self._end: int | None = None  # the number of the activity whose end is the end of the stretch
         self._out: _Out | None = None
         self._count = 0
         self._length = 0  # of the history, as far as the task was activated with it
         self._gone = False  # from the worker's cache
         self._over = False  # since the run has ended
+        self.untold: dict[str, Record] = {}
 
     @property
     def is_ahead(self) -> bool:
@@ -128,31 +142,45 @@ class Joined:
             if any(job.HasField("remove_from_cache") for job in act.jobs):
                 self._gone = True
                 return self._inner(act)
-            if self._is_late(act):
-                late = self._completion()
-                _fail(late, LATE)
-                return late
             out = self._out
             results = [job.resolve_activity.result for job in act.jobs if out and _is_end(job, out.seq)]
             if out is None or not results:
                 completion = self._activated(act)
             else:
                 completion = self._ended(out, results[0], act)
-            self._alone.difference_update(job.resolve_activity.seq for job in act.jobs)
+            for seq in [job.resolve_activity.seq for job in act.jobs]:
+                self._alone.discard(seq)
+                self._large.pop(seq, None)
             # Only in the last batch of a workflow task: in the others, the task is told that more comes, and would take
             # the outcomes as if it did.
             if self._out is None and act.history_length > 0 and completion.HasField("successful"):
-                if self._asked:
-                    self._ask(completion, act)
-                elif self._end is not None and not self._alone:
-                    self._end_stretch(completion, act)
+                self._ask_for_next(completion, act)
             return completion
 
-    def _is_late(self, act: WorkflowActivation) -> bool:
-        """Whether the end of a local activity came with the next workflow task, and something else with it."""
+    def _ask_for_next(self, completion: WorkflowActivationCompletion, act: WorkflowActivation) -> None:
+        if self._large:
+            seq, large = next(iter(self._large.items()))
+            if seq not in self._alone:
+                self._bring_alone(completion, seq, large)
+        elif self._asked:
+            self._ask(completion, act)
+        elif self._end is not None and not self._alone:
+            self._end_stretch(completion, act)
+
+    def _bring_alone(self, completion: WorkflowActivationCompletion, seq: int, large: ScheduleLocalActivity) -> None:
+        self._alone.add(seq)
+        completion.successful.commands.add().schedule_local_activity.CopyFrom(large)
+
+    def late(self, act: WorkflowActivation) -> WorkflowActivationCompletion | None:
+        """Fail the workflow task if the end of a local activity came with the next workflow task, and something else
+        with it. Asked of each activation as it comes, before `Batches` takes it apart."""
         is_new, self._length = act.history_length > self._length, max(self._length, act.history_length)
-        ends = [job for job in act.jobs if job.HasField("resolve_activity") and job.resolve_activity.is_local]
-        return is_new and not act.is_replaying and 0 < len(ends) < len(act.jobs)
+        ends = sum(job.HasField("resolve_activity") and job.resolve_activity.is_local for job in act.jobs)
+        if not is_new or act.is_replaying or ends in (0, len(act.jobs)):
+            return None
+        late = self._completion()
+        _fail(late, LATE)
+        return late
 
     def take(self, out: _Out, record: Record | None) -> NextWants:
         """See `Run`."""
@@ -214,29 +242,26 @@ class Joined:
         _join(completion, self._activated(end))
 
     def _give(self, out: _Out, record: Record, *, replaying: bool) -> None:
-        """Give the task the outcome of the first effect that it waits for.
-
-        Or pass over an effect that it gave up when a local activity of its own brought another's outcome: it had ended
-        by then, and in a replay that activity may end before this one.
-        """
+        """Give the task the outcome of the first effect that it waits for."""
         if out.kept.HasField("failed") or self._over:
             return
         out.given += 1
         seq, asked = next(iter(self._asked.items()), (0, None))
         label = None if asked is None else _label(asked)
         if label != record[0] and record[0] in out.nobodys:
-            return
+            return  # in a run of an earlier release, which asked for other effects while a large result was on its way
         if asked is None or label != record[0]:
             _fail(out.kept, f"[TMPRL1100] the outcome of {record[0]!r} is recorded, and the code asks for {label!r}")
             out.kept.failed.force_cause = _DIFFERS
             return
-        if len(record) == 1:
-            del self._asked[seq]
-            self._alone.add(seq)
-            out.kept.successful.commands.add().schedule_local_activity.CopyFrom(asked)
+        if is_large(record):
+            self._large[seq] = self._asked.pop(seq)
+            return
+        if len(record) == 1:  # an earlier release asked for them all at once
+            self._bring_alone(out.kept, seq, self._asked.pop(seq))
             return
         result = _resolution(out.act)
-        if len(record) == 2:
+        if is_failure(record):
             self._fails(error_of(record[1]), result.failed.failure)
         else:
             at = datetime.fromtimestamp(record[1] / 1_000, UTC)
@@ -282,6 +307,7 @@ class Joined:
         if any(command.WhichOneof("variant") in ENDS for command in left):
             self._over = True
             self._asked.clear()
+            self._large.clear()
 
     def _takes(self, command: WorkflowCommand) -> bool:
         out, kind = self._out, command.WhichOneof("variant")
@@ -300,7 +326,8 @@ class Joined:
         if kind != "request_cancel_local_activity":
             return False
         seq = command.request_cancel_local_activity.seq
-        if (dropped := self._asked.pop(seq, None)) is None:
+        waits = self._large if seq in self._large and seq not in self._alone else self._asked
+        if (dropped := waits.pop(seq, None)) is None:
             return False
         self._canceled.append(seq)
         if out is not None:
