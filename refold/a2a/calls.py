@@ -27,8 +27,8 @@ _MAJOR = re.compile(r"\s*v?0*(\d+)", re.IGNORECASE)
 def major_version(version: str) -> str:
     """The major number of a version of A2A, as the SDK reads it: "1" of `1`, `1.0` and `v1.0.1`.
 
-    Empty for a text that is no version. Callers that name no version at all are served as those of 0.3, or by gRPC as
-    those of 1.0.
+    Empty for a text that begins with no number. Callers that name no version at all are served as those of 0.3, or by
+    gRPC as those of 1.0.
     """
     found = _MAJOR.match(version)
     return found[1] if found else ""
