@@ -24,8 +24,7 @@ from refold.core.authoring.context import Moment
 from refold.core.commands import CALLBACK
 from refold.core.fold.apply import advance
 from refold.core.fold.delivery import ASKS_ONCE
-from refold.core.fold.questions import CALL_IN_TIME
-from refold.core.fold.refusal import CALL_BETWEEN
+from refold.core.fold.questions import CALL_BETWEEN, CALL_IN_TIME
 from refold.core.fold.snapshot import EARLY_LIMIT
 from refold.engine import NotConnected, Taken
 from refold.testing import FakeEngine, play, user

@@ -36,6 +36,9 @@ CALL_AGAIN = "refold.call_again"
 CALL_IN_TIME = "refold.call_in_time"
 """The patch with which a call that was kept answers a question whose time is over, mostly since its address expired."""
 
+CALL_BETWEEN = "refold.call_between"
+"""The patch with which a call answers its question after the deadline, until the alarm closes the question."""
+
 
 def take_message(draft: Draft, message: UserMessage, *, in_time: bool = False) -> Sequence[Event]:
     """Take a message as the first one or as an answer, or store it until the skill asks a question that it answers.
@@ -48,6 +51,10 @@ def take_message(draft: Draft, message: UserMessage, *, in_time: bool = False) -
         return [message]
     if not (meant := _meant(draft, draft.base.open_waits, message, in_time=in_time)):
         draft.early = (*draft.early, message)
+        late = message.called_back and _meant(draft, draft.base.open_waits, message, in_time=True)
+        if late and draft.base.patches.get(CALL_BETWEEN):
+            # A call that was refused may have asked first, and recovery and forks leave its entry out.
+            draft.patches[CALL_BETWEEN] = True
         return []
     return _answer(draft, meant[0], message)
 

@@ -29,7 +29,7 @@ from refold.core.events import (
     UserMessage,
 )
 from refold.core.fold.gates import decider_refusal, decision_refusal
-from refold.core.fold.questions import answers, unfit_reply
+from refold.core.fold.questions import CALL_BETWEEN, answers, unfit_reply
 from refold.core.fold.snapshot import EARLY_LIMIT, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskState
@@ -41,9 +41,6 @@ FULL = f"{EARLY_LIMIT} messages wait already until the task asks for them"
 
 CALLS_APART = "refold.calls_apart"
 """The patch with which early calls to callbacks' addresses have room of their own, beside other early messages."""
-
-CALL_BETWEEN = "refold.call_between"
-"""The patch with which a call answers its question after the deadline, until the alarm closes the question."""
 
 _Outcome = (*RESULT_TYPES, CommandFailed)
 

@@ -185,6 +185,31 @@ def test_a_call_after_a_questions_deadline_answers_it_until_the_alarm(release: s
     assert task.folded().changed({"patches": {}}) == task.task.changed({"patches": {}})
 
 
+def test_recovery_and_forks_take_a_call_after_a_deadline_without_what_was_refused_before() -> None:
+    """
+    A call that did not fit was the first to ask whether one after the deadline counts; they leave its entry out.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        address = await ctx.callback("address")
+        await ctx.ask("paid", "?", callback=address, expect=Age)
+        await ctx.tool("think")
+        return ctx.complete()
+
+    called = {"slot": f"{CALLBACK}T", "delivery_id": f"{CALLED}T/1.1", "early": True}
+    task = ByHand(table("asks", Step("begin", begin).start()))
+    task.say()
+    task.give("address", {"digest": text_hash(f"{CALLBACK}T"), "until": at(15).isoformat()}, second=5)
+    wrong = task.feed(message("yes", **called), second=16)
+    right = task.feed(UserMessage(content=Content.from_data({"years": 36}), **called), second=17)
+    task.fail("think")
+
+    assert (bool(wrong.refused), right.refused) == (True, "")
+    assert task.recovered().task.pending.keys() == {right.commands[0].invocation_id}
+    assert len(task.forked(right.seq, live=True).task.pending) == 1
+    assert task.folded() == task.task
+
+
 ASKED = "question 'more' has the address of a callback that was answered before; an address answers one question: "
 OPEN = "question 'more' has the address of a callback that 'paid' waits for, too; an address answers one question: "
 

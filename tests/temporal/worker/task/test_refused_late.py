@@ -10,8 +10,8 @@ from refold import Content, Ctx, Step, Transition, table
 from refold.core.chat import text_hash
 from refold.core.commands import CALLBACK
 from refold.core.events import UserMessage
-from refold.core.fold.questions import CALL_IN_TIME, FITS_STEP
-from refold.core.fold.refusal import CALL_BETWEEN, CALLS_APART, FULL
+from refold.core.fold.questions import CALL_BETWEEN, CALL_IN_TIME, FITS_STEP
+from refold.core.fold.refusal import CALLS_APART, FULL
 from refold.core.fold.snapshot import EARLY_LIMIT, Snapshot
 from refold.engine.together import MOST
 from refold.temporal import workflow_for
