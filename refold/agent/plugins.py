@@ -2,8 +2,8 @@
 
 A hook observes. It cannot replace a model's result, which is the task of middleware; each event lists the fields that a
 hook may write, and writing any other is an error. Hooks are called in the plugins' order, "after" hooks in reverse
-order. A hook must be pure like a step: no clock, no network; it stores its data in `event.state.app`. It may be `async
-def`, and then await calls of `event.ctx`.
+order. What one hook has raised stays raised, whatever hooks after it write. A hook must be pure like a step: no clock,
+no network; it stores its data in `event.state.app`. It may be `async def`, and then await calls of `event.ctx`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,18 @@ from typing import Any, ClassVar, TypeVar, get_type_hints
 from pydantic import ValidationError
 
 from refold.agent.state import AgentState
-from refold.core.authoring.context import Ctx
+from refold.core.authoring.context import Ctx, own_patched
 from refold.core.authoring.signatures import signature
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn
 from refold.core.errors import CommandError, SkillError
 from refold.core.schema import problems
+
+FLAGS = ("cancel", "retry", "resume")
+"""The fields by which hooks have a step do something else."""
+
+RAISED_STAYS = "refold.step.agent_raised_stays"
+"""A patch: in tasks recorded before, a later hook lowers what an earlier one has raised, and an empty text vetoes
+nothing."""
 
 
 class HookEvent:
@@ -52,7 +59,29 @@ class HookEvent:
         if not isinstance(value, self.WRITABLE[name]):
             kinds = " or ".join("None" if kind is NoneType else kind.__name__ for kind in self.WRITABLE[name])
             raise SkillError(f"a hook wrote {type(self).__name__}.{name} = {repr(value)[:200]}; it is {kinds}")
+        if name in FLAGS and value == "" and own_patched(self.ctx, RAISED_STAYS):
+            true = ", or True" if bool in self.WRITABLE[name] else ""
+            lowered = False if bool in self.WRITABLE[name] else None
+            raise SkillError(
+                f"a hook wrote {type(self).__name__}.{name} = '', an empty text; write a text that is not empty{true}, "
+                f"or {lowered} to leave it"
+            )
         object.__setattr__(self, name, value)
+
+    def keep_raised(self, flags: Mapping[str, Any]) -> None:
+        """Raise those of the flags again that the newest hook has lowered.
+
+        Args:
+            flags: What `flags` was before that hook.
+        """
+        for name, value in flags.items():
+            if value and not getattr(self, name) and own_patched(self.ctx, RAISED_STAYS):
+                object.__setattr__(self, name, value)
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """What hooks have written of the flags so far."""
+        return {name: getattr(self, name) for name in FLAGS if name in self.WRITABLE}
 
 
 class BeforeInvocation(HookEvent):
@@ -302,6 +331,7 @@ class Hooks:
         """
         hooks = self._hooks[type(event)]
         for hook in reversed(hooks) if event.AFTER else hooks:
+            flags = event.flags
             try:
                 answered = hook(event)
                 if inspect.isawaitable(answered):
@@ -311,6 +341,7 @@ class Hooks:
                 raise SkillError(
                     f"hook {name} wrote a value that does not fit {error.title}: {problems(error)}"
                 ) from error
+            event.keep_raised(flags)
         return event
 
     async def said(self, ctx: Ctx, state: AgentState, messages: Iterable[Said]) -> None:

@@ -17,12 +17,14 @@ from refold.agent import (
     MessageAdded,
     Plugin,
 )
-from refold.agent.plugins import EVENTS, HookEvent
+from refold.agent.plugins import EVENTS, RAISED_STAYS, HookEvent
 from refold.core.chat import Reply, ToolCall, ToolReturn, UserSaid
 from refold.core.commands import CallChat
 from refold.testing import Played, approve, calls, fails, permanent, play, reply
 from tests.agent.shop import TOOLS, price, replies, results, shop
 from tests.core.byhand import ByHand
+
+CUT = pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
 
 
 class Diary(Plugin):
@@ -174,7 +176,7 @@ def test_a_model_call_can_be_canceled() -> None:
     assert (story.said, story.asked) == (("I would rather not.",), ())
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
+@CUT
 def test_a_model_can_be_asked_again(cut: bool) -> None:
     """
     The rejected reply is forgotten: the conversation goes on as if it had not been. The attempts are counted.
@@ -445,3 +447,154 @@ def test_other_methods_of_a_plugin_are_no_hooks(name: str, method: Any) -> None:
     A plugin may have helpers.
     """
     assert play(shop(plugins=[_plugin(name, method)]), "go", reply("model", "ok")).said == ("ok",)
+
+
+# --- what one hook has raised
+
+
+def _lowers(event: BeforeToolCall) -> None:
+    event.cancel = False
+
+
+def _vetoes(event: BeforeToolCall) -> None:
+    event.cancel = "No money."
+
+
+@CUT
+@pytest.mark.parametrize("flag", [True, "No money."])
+def test_no_later_hook_lifts_a_veto(cut: bool, flag: Any) -> None:
+    """
+    The effect is not made, whatever a hook after the one that vetoed it assigns.
+    """
+
+    def stop(event: BeforeToolCall) -> None:
+        event.cancel = flag
+
+    answers = {"model": [calls("buy", item="b"), "ok"]}
+    story = play(shop(plugins=[stop, _lowers]), "go", answers=answers, tools=TOOLS, cut=cut)
+    said = "This call was canceled." if flag is True else flag
+
+    assert results(story) == [("buy", said, True)]
+
+
+@pytest.mark.parametrize("kind", [BeforeInvocation, BeforeModelCall, BeforeTools, BeforeToolCall])
+def test_every_veto_stays(kind: type[HookEvent]) -> None:
+    """
+    Of each event that has one.
+    """
+
+    def stop(event: Any) -> None:
+        event.cancel = "No."
+
+    def lift(event: Any) -> None:
+        event.cancel = False
+
+    stop.__annotations__ = lift.__annotations__ = {"event": kind}
+    agent = shop(plugins=[stop, lift], max_cycles=2)
+    story = play(agent, "go", answers={"model": lambda _: [calls("buy", item="b")]}, tools=TOOLS)
+
+    assert "buy" not in [one.id for one in story.asked]
+
+
+def test_a_retry_that_one_hook_wants_is_made() -> None:
+    """
+    Of a model call and of a tool call; hooks that come after something are called in reverse order.
+    """
+
+    def again(event: AfterModelCall) -> None:
+        event.retry = event.reply is not None and event.reply.text == "bad"
+
+    def enough(event: AfterModelCall) -> None:
+        event.retry = False
+
+    def twice(event: AfterToolCall) -> None:
+        event.retry = event.attempt_count == 1
+
+    def once(event: AfterToolCall) -> None:
+        event.retry = False
+
+    answers = {"model": [calls("price", item="tea"), "bad", "good"]}
+    story = play(shop(plugins=[enough, again, once, twice]), "go", answers=answers, tools=TOOLS)
+
+    assert [one.id for one in story.asked] == ["model", "price", "price", "model", "model"]
+    assert story.said == ("good",)
+
+
+def test_an_answer_is_followed_up_if_one_hook_wants_it() -> None:
+    """
+    A hook that has nothing to add does not end the work.
+    """
+
+    def again(event: AfterInvocation) -> None:
+        event.resume = "Be sure." if event.reply.text == "maybe" else None
+
+    def nothing(event: AfterInvocation) -> None:
+        event.resume = None
+
+    assert play(shop(plugins=[nothing, again]), "go", answers={"model": ["maybe", "yes"]}).said == ("yes",)
+
+
+def test_a_hook_may_change_its_mind() -> None:
+    """
+    Until it returns, a flag is its own.
+    """
+
+    def wavers(event: BeforeToolCall) -> None:
+        event.cancel = True
+        event.cancel = False
+
+    answers = {"model": [calls("price", item="a"), "ok"]}
+    assert results(play(shop(plugins=[wavers]), "go", answers=answers, tools=TOOLS)) == [("price", 100, False)]
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "otherwise"), [("before_tool_call", "cancel", "False"), ("after_invocation", "resume", "None")]
+)
+def test_an_empty_text_raises_no_flag(name: str, flag: str, otherwise: str) -> None:
+    """
+    A veto without words would be none: the hook is told what to write.
+    """
+
+    def silent(self: Any, event: HookEvent) -> None:
+        setattr(event, flag, "")
+
+    wish = [] if flag == "resume" else [calls("buy", item="b")]
+    story = play(shop(plugins=[_plugin(name, silent)]), "go", answers={"model": lambda _: wish or "ok"})
+    event = "BeforeToolCall" if flag == "cancel" else "AfterInvocation"
+
+    assert story.reason == (
+        f"a hook wrote {event}.{flag} = '', an empty text; write a text that is not empty"
+        f"{', or True' if flag == 'cancel' else ''}, or {otherwise} to leave it"
+    )
+
+
+@CUT
+@pytest.mark.parametrize("hooks", [[_vetoes, _lowers], ["empty"]], ids=["lifted", "empty"])
+def test_a_veto_that_was_lifted_before_stays_lifted_in_a_replay(cut: bool, hooks: Any) -> None:
+    """
+    A task that was recorded with the veto lifted, or empty, goes on as it was recorded.
+    """
+
+    def empty(event: BeforeToolCall) -> None:
+        event.cancel = ""
+
+    task = ByHand(shop(plugins=[empty if one == "empty" else one for one in hooks]), cut=cut, patched=lambda _: False)
+    task.say()
+    task.give("model", Reply(tool_calls=(ToolCall(id="1", name="buy", args={"item": "tea"}),), stop="tools"))
+    task.give("buy", "1 tea")
+    task.give("model", "ok")
+
+    assert task.said == ["ok"]
+    assert task.task.patches[RAISED_STAYS] is False
+    assert task.folded() == task.task
+
+
+def test_a_task_whose_hooks_lower_nothing_asks_for_no_patch() -> None:
+    """
+    Its history is as before.
+    """
+    task = ByHand(shop(plugins=[_lowers, _vetoes]), patched=lambda _: True)
+    task.say()
+    task.give("model", Reply(tool_calls=(ToolCall(id="1", name="buy", args={"item": "tea"}),), stop="tools"))
+
+    assert RAISED_STAYS not in task.task.patches
