@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from refold import DefinitionError
-from refold.agent import Budget, Concurrent
+from refold.agent import Budget, ByTool, Concurrent, LoopTurn, StepStatus, Together
+from refold.agent.ready.budget import ONE_GATE
 from refold.core.chat import Reply, ToolCall, ToolReturn, Usage, UserSaid
 from refold.core.commands import AskApproval, CallChat, CallTool
 from refold.core.retry_policy import Failure
 from refold.cost import OWNER_DAY, OWNER_DAY_SPENT, RATE
-from refold.testing import Played, approve, calls, permanent, play
+from refold.testing import Played, approve, calls, deny, permanent, play
 from tests.agent.shop import TOOLS, results, shop
+from tests.core.byhand import ByHand
 
 DAY = "2026-01-01"
 
@@ -302,3 +304,141 @@ def test_right_prices_and_limits_are_taken(settings: Any) -> None:
     Of one model or of several; of nothing, which counts only.
     """
     assert shop(settings=settings).parts.settings == settings
+
+
+# --- one gate for calls that run at once
+
+
+def kept(story: Played) -> Any:
+    """What middleware has kept, before the task ended."""
+    state: Any = story.snapshots[-2].state
+    return state["args"]["state"]["kept"]
+
+
+def wants(*items: str) -> Reply:
+    """A reply that asks for several prices."""
+    wanted = (ToolCall(id=item, name="price", args={"item": item}) for item in items)
+    return Reply(tool_calls=tuple(wanted), stop="tools")
+
+
+GROUPS = ByTool({"price": Concurrent(), "stock": Concurrent()})
+CUT = pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
+
+
+@CUT
+@pytest.mark.parametrize("orchestrator", [Concurrent(), GROUPS], ids=["together", "in groups"])
+def test_calls_that_run_at_once_open_one_gate(cut: bool, orchestrator: Any) -> None:
+    """
+    Five are over the budget of four: one grant lets four of them in, and the gate opens again for the last one.
+    """
+    items = "abcdefghi"
+    wish = [calls("price" if item < "f" else "stock", item=item) for item in items]
+    agent = shop(middleware=[Budget(tool_calls=4, when_spent="ask")], orchestrator=orchestrator)
+    story = play(
+        agent, "go", approve("budget"), approve("budget"), answers={"model": [wish, "ok"]}, tools=TOOLS, cut=cut
+    )
+    gates = [one for one in story.asked if isinstance(one, AskApproval)]
+
+    assert [one.show for one in gates] == [
+        {"budget": "tool_calls", "limit": 4, "spent": 4},
+        {"budget": "tool_calls", "limit": 8, "spent": 8},
+    ]
+    assert [failed for _, _, failed in results(story)] == [False] * 9
+    assert kept(story)["budgets granted"] == {"tool_calls 4": 2}
+
+
+@CUT
+def test_each_limit_has_a_gate_of_its_own(cut: bool) -> None:
+    """
+    Two budgets ask for their own amounts, though the calls of both wait at once.
+    """
+    both = [Budget(tool_calls=1, when_spent="ask"), Budget(tool_calls=2, when_spent="ask")]
+    agent = shop(middleware=both, orchestrator=Concurrent())
+    answers = {"model": [wants("a", "b", "c"), "ok"]}
+    script = [approve("budget")] * 3
+    story = play(agent, "go", *script, answers=answers, tools=TOOLS, cut=cut)
+
+    assert story.said[-1] == "ok"
+    assert kept(story)["budgets granted"] == {"tool_calls 1": 2, "tool_calls 2": 1}
+
+
+@CUT
+def test_models_that_run_at_once_open_one_gate(cut: bool) -> None:
+    """
+    In a loop of the user's own, where several steps ask the model together.
+    """
+
+    async def one(turn: LoopTurn) -> None:
+        await turn.ask("One?")
+
+    async def two(turn: LoopTurn) -> None:
+        await turn.ask("Two?")
+
+    async def plan(turn: LoopTurn) -> None:
+        await turn.ask("Plan.")
+        await turn.ask("Go on.")
+
+    async def three(turn: LoopTurn) -> StepStatus:
+        return turn.answer("Three.")
+
+    budget = Budget(model_calls=2, when_spent="ask")
+    task = ByHand(shop(tools=[], middleware=[budget], loop=[plan, Together(one, two), three]), cut=cut)
+    task.say()
+    task.give("model", "Begun.")
+    task.give("model", "Gone on.")
+    assert task.waiting == ["budget"]
+
+    task.decide("budget")
+    assert task.out == ["model", "model.2"]
+    task.give("model.2", "2")
+    task.give("model", "1")
+    assert task.said[-1] == "Three."
+    assert task.folded() == task.task
+
+
+@CUT
+def test_a_gate_that_nobody_decides_at_fails_the_task_once(cut: bool) -> None:
+    """
+    With a denial too: all calls that wait for it get the same.
+    """
+    agent = shop(middleware=[Budget(tool_calls=1, when_spent="ask")], orchestrator=Concurrent())
+    answers = {"model": [wants("a", "b", "c")]}
+    denied = play(agent, "go", deny("budget"), answers=answers, tools=TOOLS, cut=cut)
+
+    assert denied.status == "failed"
+    assert sum(isinstance(one, AskApproval) for one in denied.asked) == 1
+
+
+@CUT
+def test_a_task_that_was_recorded_with_a_gate_for_each_call_keeps_them(cut: bool) -> None:
+    """
+    It grants as often as it was recorded.
+    """
+    agent = shop(middleware=[Budget(tool_calls=1, when_spent="ask")], orchestrator=Concurrent())
+    task = ByHand(agent, cut=cut, patched=lambda _: False)
+    task.say()
+    task.give("model", wants("a", "b", "c"))
+    task.give("price", 1)
+    assert task.waiting == ["budget", "budget.2"]
+
+    task.decide("budget")
+    task.decide("budget.2")
+    for one in [one for one in task.out if one.startswith("price")]:
+        task.give(one, 2)
+    task.give("model", "ok")
+    assert task.said[-1] == "ok"
+    assert task.folded() == task.task
+
+
+def test_calls_one_after_the_other_ask_for_no_patch() -> None:
+    """
+    Their history is as before.
+    """
+    task = ByHand(shop(middleware=[Budget(tool_calls=1, when_spent="ask")]), patched=lambda _: True)
+    task.say()
+    task.give("model", wants("a", "b"))
+    task.give("price", 1)
+    task.decide("budget")
+
+    assert task.out == ["price"]
+    assert ONE_GATE not in task.task.patches

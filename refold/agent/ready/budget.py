@@ -17,16 +17,20 @@ from typing import Any, Literal, cast
 from refold.agent.errors import BudgetExceeded, NoPrice, NoUsage
 from refold.agent.middleware import Proceed, Simple
 from refold.agent.steps import ModelTurn, ToolTurn, refusal
-from refold.core.authoring.context import own_patched
+from refold.core.authoring.context import own_patched, own_shared
 from refold.core.chat import Reply, ToolReturn, UserSaid
 from refold.core.commands import PartBudget
 from refold.core.content import Content
 from refold.core.errors import CommandError
-from refold.core.gates import GateKind, GatePolicy
+from refold.core.gates import DecisionMade, GateKind, GatePolicy
+from refold.core.steps.calls import Call
 from refold.cost import OWNER_DAY, OWNER_DAY_SPENT
 
 TELLS_TOOL_CALLS = "refold.step.agent_tells_tool_calls"
 """A patch: in tasks recorded before, `tell` leaves out how many tool calls are left."""
+
+ONE_GATE = "refold.step.agent_one_budget_gate"
+"""A patch: in tasks recorded before, each of several concurrent calls opens a gate of its own, and grants as often."""
 
 WHEN_SPENT = ("fail", "ask", "answer")
 LIMITS = tuple(PartBudget.model_fields)
@@ -165,14 +169,23 @@ class Budget(Simple):
             turn.state.let_out(turn.call.id)
 
     async def _granted(self, turn: ModelTurn | ToolTurn, over: _Over) -> None:
-        """Return once a person has granted the same amount again.
+        """Return once a person has granted the same amount again: once for all calls that wait for it.
 
         Raises:
             BudgetExceeded: Nobody is asked.
         """
         if self.when_spent == "fail":
             raise over.error
-        await turn.ctx.approve(
+        given = getattr(turn.ctx.budget if over.given else self, over.what)
+        name = _name(over.what, given, over.day or (_GIVEN if over.given else ""))
+        _, first = await own_shared(turn.ctx, f"budget {name}", lambda: self._gate(turn, over), ONE_GATE)
+        if first:
+            grants = _grants(turn)
+            turn.state.kept[_GRANTS] = {**grants, name: grants.get(name, 0) + 1}
+
+    def _gate(self, turn: ModelTurn | ToolTurn, over: _Over) -> Call[DecisionMade]:
+        """The gate at which a person grants the same amount again."""
+        return turn.ctx.approve(
             "budget",
             f"{over.said} May the task have as much again?",
             show={
@@ -183,9 +196,6 @@ class Budget(Simple):
             },
             policy=self.policy.model_copy(update={"on_denied": "fail"}),
         )
-        given = getattr(turn.ctx.budget if over.given else self, over.what)
-        grants, name = _grants(turn), _name(over.what, given, over.day or (_GIVEN if over.given else ""))
-        turn.state.kept[_GRANTS] = {**grants, name: grants.get(name, 0) + 1}
 
     def _over(self, turn: ModelTurn | ToolTurn) -> _Over | None:
         return next((one for one in self._limits(turn) if one.left <= 0), None)

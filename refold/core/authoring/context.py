@@ -15,7 +15,7 @@ from refold.core.authoring.transition import NOTHING, Transition, altered, sever
 from refold.core.chat import EMPTY, Reply, Said, Thread, ToolOffer
 from refold.core.commands import Callback, Command, KeyScope, PartBudget
 from refold.core.content import Artifact, Content, Message, stored
-from refold.core.errors import SkillError, shown
+from refold.core.errors import CommandError, SkillError, shown
 from refold.core.events import SkillOutcome, UserMessage
 from refold.core.fold.snapshot import OWN_PATCHES, Receipt
 from refold.core.gates import DecisionMade, GatePolicy
@@ -90,6 +90,7 @@ class Ctx:
 
     def __init__(self, moment: Moment) -> None:
         self._made: list[Call[Any] | Parallel[Any]] = []
+        self._shared: dict[str, Call[Any]] = {}
         self._at(moment)
 
     def _at(
@@ -494,6 +495,34 @@ class Ctx:
 def own_patched(ctx: Ctx, patch: str) -> bool:
     """Whether this task takes a mend of refold's own code that a step runs: `ctx.patched` for ids of refold's own."""
     return ctx._moment.patched(patch, ctx._again)
+
+
+async def own_shared(ctx: Ctx, key: str, make: Callable[[], Call[T]], patch: str) -> tuple[T, bool]:
+    """Await a call that the branches of `ctx.parallel` have in common.
+
+    Args:
+        ctx: The task's context.
+        key: Which call; a branch that comes while others await the call of this key awaits it with them.
+        make: Makes the call.
+        patch: In tasks recorded before, each branch has a call of its own.
+
+    Returns:
+        The call's value, and whether this coroutine is the first one to have it.
+
+    Raises:
+        CommandError: The call has failed, for each of them.
+    """
+    call = ctx._shared.get(key)
+    if call is None or call.received or not call.waiting or not own_patched(ctx, patch):
+        call = ctx._shared[key] = make()
+        call.shared = True
+    try:
+        value = await call
+    except CommandError:
+        call.received = True
+        raise
+    first, call.received = not call.received, True
+    return value, first
 
 
 def _tell_apart(method: str, calls: Sequence[Any]) -> None:

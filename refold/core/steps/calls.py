@@ -21,7 +21,10 @@ T = TypeVar("T")
 class Call(Generic[T]):
     """A command that a step awaits: `draft = await ctx.llm("draft", "Write.", topic)`."""
 
-    __slots__ = ("_again_of", "awaited", "command", "in_flight", "kind", "left", "raced", "withdrawn")
+    __slots__ = (
+        "_again_of", "awaited", "command", "in_flight", "kind", "left", "raced", "received", "shared", "waiting",
+        "withdrawn",
+    )  # fmt: skip
 
     def __init__(self, command: Command, kind: Any, again_of: Call[Any] | None = None) -> None:
         self.command: Command = command
@@ -32,6 +35,9 @@ class Call(Generic[T]):
         self.withdrawn = False  # it lost its race to another call, or an error closed its coroutine
         self._again_of = again_of
         self.left = False  # an error closed its coroutine, and the effect stays in flight
+        self.shared = False  # several branches of `Parallel` may await it
+        self.waiting = 0  # how many coroutines await it now
+        self.received = False  # of a shared call: a coroutine has its outcome
 
     @property
     def made(self) -> Call[Any]:
@@ -51,7 +57,11 @@ class Call(Generic[T]):
 
     def __await__(self) -> Generator[Asked, Any, T]:
         self.awaited = True
-        results: tuple[T] = yield anew((self,))
+        self.waiting += 1
+        try:
+            results: tuple[T] = yield anew((self,))
+        finally:
+            self.waiting -= 1
         return results[0]
 
 

@@ -39,6 +39,7 @@ class Parallel(Generic[T]):
         self.awaited = False
         self._open: dict[int, tuple[Call[Any], _Branch]] = {}
         self._unsent: list[tuple[Call[Any], _Branch]] = []
+        self._joined: dict[int, list[_Branch]] = {}  # by the call: branches that await one that another branch sends
         self._unraised: dict[int, tuple[str, ...]] = {}  # by the branch's place: who asks each branch does so per event
 
     def close(self) -> None:
@@ -64,7 +65,10 @@ class Parallel(Generic[T]):
                 for branch, results in self._by_branch(completed):
                     self._went_on(branch, branch.receive(results, self._patched))
         except Exception:
-            self._withdraw()
+            shared = self._withdraw()
+            self.close()
+            for call in shared:
+                call.withdrawn = not call.waiting
             raise
         finally:
             self.close()
@@ -72,20 +76,26 @@ class Parallel(Generic[T]):
             raise failed
         return tuple(branch.value for branch in self._branches)
 
-    def _withdraw(self) -> None:
+    def _withdraw(self) -> list[Call[Any]]:
         """Withdraw the calls that nobody awaits after an error, as those of a race that lost.
 
         Not sent yet are the calls that an outer `Parallel` has kept back. A question that stayed open would keep the
-        task paused.
+        task paused. Returns the shared calls, which coroutines outside may await.
         """
         calls = [call for call, _ in self._open.values()]
-        if calls and self._patched(CLOSED):
-            for call in calls:
-                call.left = call.in_flight and not isinstance(call.command, RACEABLE)
-                call.withdrawn = not call.left
+        if not calls or not self._patched(CLOSED):
+            return []
+        for call in calls:
+            call.left = call.in_flight and not isinstance(call.command, RACEABLE)
+            call.withdrawn = not call.left and not call.shared
+        return [call for call in calls if call.shared]
 
     def _went_on(self, branch: _Branch, calls: Sequence[Call[Any]]) -> None:
-        self._unsent += [(call, branch) for call in calls]
+        for call in calls:
+            if call.shared and any(call is one for one, _ in (*self._open.values(), *self._unsent)):
+                self._joined.setdefault(id(call), []).append(branch)
+            else:
+                self._unsent.append((call, branch))
         self._unraised.pop(branch.place, None)
         if unraised := branch.unraised:
             self._unraised[branch.place] = unraised
@@ -114,7 +124,9 @@ class Parallel(Generic[T]):
         if all(call.raced and isinstance(call.command, Sleep) for call, _ in (*self._open.values(), *now)):
             now = sorted(self._unsent, key=lambda one: not isinstance(one[0].command, Sleep))
         if now:
-            name_apart([call for call, _ in now], {one.command.id for one, _ in self._open.values()})
+            # A shared call may be under way already, outside, and keeps its name.
+            new = [call for call, _ in now if not (call.shared and call.in_flight)]
+            name_apart(new, {one.command.id for one, _ in self._open.values()})
             self._open |= {id(call): (call, branch) for call, branch in now}
             self._unsent = [one for one in self._unsent if id(one[0]) not in self._open]
         return tuple(call for call, _ in now) if self._open else None
@@ -132,7 +144,8 @@ class Parallel(Generic[T]):
         grouped: dict[int, Completed] = {}
         for one in completed:
             if (mine := self._open.pop(id(one[0]), None)) is not None:
-                grouped.setdefault(mine[1].place, []).append(one)
+                for branch in (mine[1], *self._joined.pop(id(one[0]), ())):
+                    grouped.setdefault(branch.place, []).append(one)
         return [(self._branches[place], results) for place, results in sorted(grouped.items())]
 
 

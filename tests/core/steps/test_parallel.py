@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold import CommandError, Ctx, GatePolicy, Status, Transition
+from refold.core.authoring.context import own_shared
 from refold.core.commands import Sleep
 from refold.core.steps.calls import RACEABLE
 from refold.core.steps.parallel import CLOSED, ONCE
@@ -406,6 +407,69 @@ def test_a_timeout_that_ends_the_coroutines_closes_their_questions(cut: bool) ->
     old.give("tell", "told")
     assert old.said[-1] == "told"
     assert old.folded() == old.task
+
+
+async def grants(ctx: Ctx) -> bool:
+    policy = GatePolicy(on_denied="continue", on_timeout="continue")
+    try:
+        _, first = await own_shared(
+            ctx, "grant", lambda: ctx.approve("grant", "May I?", policy=policy), "refold.step.shared"
+        )
+    except CommandError:
+        return False
+    return first
+
+
+@BOTH
+@pytest.mark.parametrize("outside", [0, 1])
+def test_a_shared_gate_is_open_as_long_as_a_coroutine_awaits_it(cut: bool, outside: int) -> None:
+    """
+    An error that ends some of those that await it closes it only if no other one does.
+    """
+
+    async def gives_up(ctx: Ctx) -> bool:
+        with suppress(TimeoutError):
+            await ctx.parallel(grants(ctx), asks_for_a_minute(ctx, "a"), grants(ctx))
+        return False
+
+    async def begin(ctx: Ctx) -> Transition:
+        found = await ctx.parallel(gives_up(ctx), *(grants(ctx) for _ in range(outside)))
+        return ctx.complete(f"{found} {await grants(ctx)}")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    gate = task.gate("grant")
+    task.ring("a timer")
+    assert task.waiting == ["grant"]
+    assert (task.gate("grant") == gate) is bool(outside)
+    for _ in range(outside + 1):
+        task.decide("grant")
+
+    assert task.said[-1] == f"{(False, *[True] * outside)} True"
+    assert task.folded() == task.task
+
+
+@BOTH
+@pytest.mark.parametrize("decided", [True, False], ids=["granted", "nobody decides"])
+def test_a_shared_gate_comes_back_to_all_that_await_it(cut: bool, decided: bool) -> None:
+    """
+    One of them is the first to have the grant; if nobody decides, each of them gets the failure.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        found = await ctx.parallel(*(grants(ctx) for _ in range(3)))
+        return ctx.complete(str(found))
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    assert task.waiting == ["grant"]
+    if decided:
+        task.decide("grant")
+    else:
+        task.clock("~timeout")
+
+    assert task.said[-1] == str((decided, False, False))
+    assert task.folded() == task.task
 
 
 @BOTH
