@@ -17,7 +17,7 @@ from refold.agent.clients import ModelClient, Question, ToolClient
 from refold.agent.plugins import AfterModelCall, AfterToolCall, BeforeModelCall, BeforeToolCall, Hooks, canceled
 from refold.agent.state import AgentState
 from refold.agent.tools import AgentTool, remote_tool
-from refold.core.authoring.context import Ctx
+from refold.core.authoring.context import Ctx, own_patched, own_turn_count
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn, Usage, UserSaid
 from refold.core.content import Content
 from refold.core.errors import CommandError, SkillError
@@ -27,6 +27,9 @@ from refold.cost import OWNER_DAY_SPENT
 
 HOOK_RETRIES = 5
 """How often hooks may repeat a model or tool call in one step, or resume an answer."""
+
+ANSWERS_KEPT = "refold.step.agent_answers_kept"
+"""A patch: tasks recorded before lose what a model client answered without a model call, and what it was told."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -172,7 +175,8 @@ class ModelStep(Step[ModelTurn, Reply]):
                 emit(ModelReplied(reply))
                 return reply
             if reply is not None:
-                forget(turn)
+                if state.last_reply is not None:
+                    forget(turn)
             elif not again:
                 assert error is not None
                 raise error
@@ -192,7 +196,7 @@ class ModelStep(Step[ModelTurn, Reply]):
             settings={**turn.settings, "tool_choice": "none"} if turn.final and turn.tools else turn.settings,
             retry=turn.retry,
         )
-        spent = state.spent
+        spent, before = state.spent, own_turn_count(turn.ctx, state.thread)
         spent.model_calls += 1
         try:
             reply: Any = await self._client.ask(turn.ctx, question)
@@ -205,7 +209,9 @@ class ModelStep(Step[ModelTurn, Reply]):
             return None, error
         if not isinstance(reply, Reply):
             raise SkillError(f"model client {type(self._client).__name__} returned {short(reply)}; it returns a Reply")
-        state.unsaid, state.last_reply, state.told = [], reply, len(turn.say)
+        # Else the client has not called the model, and the loop keeps what was said for the next call.
+        if own_turn_count(turn.ctx, state.thread) > before or not own_patched(turn.ctx, ANSWERS_KEPT):
+            state.unsaid, state.last_reply, state.told = [], reply, len(turn.say)
         spent.count(reply.usage)
         return reply, None
 

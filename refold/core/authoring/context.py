@@ -136,8 +136,7 @@ class Ctx:
     def thread(self, name: str = "main") -> tuple[Said, ...]:
         """The turns so far of a conversation with a model, oldest first; empty if there is no thread of this name."""
         said = self._moment.threads.get(name, EMPTY).said
-        known = said if self._turns is None else said[: self._turns.get(name, 0)]
-        return tuple(one.own() for one in known)
+        return tuple(one.own() for one in said[: own_turn_count(self, name)])
 
     def patched(self, id: str) -> bool:
         """Whether this task runs the new code of a change: False if it passed here before the code had this call.
@@ -495,6 +494,12 @@ class Ctx:
 def own_patched(ctx: Ctx, patch: str) -> bool:
     """Whether this task takes a mend of refold's own code that a step runs: `ctx.patched` for ids of refold's own."""
     return ctx._moment.patched(patch, ctx._again)
+
+
+def own_turn_count(ctx: Ctx, thread: str) -> int:
+    """How many turns `ctx.thread` returns."""
+    count = len(ctx._moment.threads.get(thread, EMPTY).said)
+    return count if ctx._turns is None else min(count, ctx._turns.get(thread, 0))
 
 
 async def own_shared(ctx: Ctx, key: str, make: Callable[[], Call[T]], patch: str) -> tuple[T, bool]:
