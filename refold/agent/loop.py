@@ -18,7 +18,7 @@ from refold.agent.errors import NoAnswer
 from refold.agent.orchestrators import ToolsStep, ToolsTurn
 from refold.agent.plugins import AfterInvocation, AfterTools, BeforeInvocation, BeforeTools, Hooks, canceled
 from refold.agent.state import AgentState
-from refold.agent.steps import HOOK_RETRIES, ModelTurn, Step, forget, refusals, withheld
+from refold.agent.steps import HOOK_RETRIES, ModelTurn, Step, forget, is_answer, refusals, withheld
 from refold.agent.tools import AgentTool, found_at, remote_tool
 from refold.core.authoring.context import Ctx, own_patched
 from refold.core.authoring.transition import Transition
@@ -221,13 +221,14 @@ class AgentLoop(AnyLoop):
         state.cycle += 1
         final = state.cycle >= parts.max_cycles
         self._tell(ctx, state, "thinking" if state.cycle == 1 else f"thinking, cycle {state.cycle}")
-        reply = await self._asks(self._turn(ctx, state, say, final=final))
+        turn = self._turn(ctx, state, say, final=final)
+        reply = await self._asks(turn)
         state.position = "after_model"
         if not reply.tool_calls:
             return ctx.goto("answer", state=state)
         if not final:
             return ctx.goto("tools", state=state)
-        refuse_calls(state, reply)
+        refuse_calls(turn, reply)
         return ctx.goto("answer", state=state)
 
     @step
@@ -239,13 +240,14 @@ class AgentLoop(AnyLoop):
         return ctx.goto("model", state=state, say=list(results))
 
 
-def refuse_calls(state: AgentState, reply: Reply) -> None:
+def refuse_calls(turn: ModelTurn, reply: Reply) -> None:
     """Give each call of a reply that must be the answer a refusal.
 
     Raises:
         NoAnswer: Beside the calls there is no answer.
     """
-    if not reply.text and reply.value is None:
+    state = turn.state
+    if not is_answer(turn.ctx, reply, turn.expect):
         raise NoAnswer(state.cycle)
     state.unsaid = [*state.unsaid, *refusals(reply.tool_calls, ANSWER_DUE)]
 

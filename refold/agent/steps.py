@@ -31,6 +31,9 @@ HOOK_RETRIES = 5
 ANSWERS_KEPT = "refold.step.agent_answers_kept"
 """A patch: tasks recorded before lose what a model client answered without a model call, and what it was told."""
 
+TYPED_DUE = "refold.step.agent_typed_answer_due"
+"""A patch: tasks recorded before complete with a text beside tool calls in place of their typed answer."""
+
 T = TypeVar("T")
 R = TypeVar("R")
 Emit = Callable[[object], None]
@@ -345,6 +348,13 @@ async def _ask_person(
     if not isinstance(arguments, dict):
         return refusal(call, f"{decision.approver} changed the arguments to what is no object")
     return arguments
+
+
+def is_answer(ctx: Ctx, reply: Reply, expect: Any) -> bool:
+    """Whether a reply that must be the answer is one: of a reply with tool calls, its text is no typed answer."""
+    if reply.value is not None or not reply.text:
+        return reply.value is not None
+    return expect is None or not reply.tool_calls or not own_patched(ctx, TYPED_DUE)
 
 
 def refusal(call: ToolCall, message: str) -> ToolReturn:

@@ -20,16 +20,19 @@ from refold.agent import (
     Guardrail,
     RateLimit,
     Sequential,
+    Think,
     Window,
     around,
     skill_tool,
 )
 from refold.agent.gates import TOOL_GATE, gates_of
+from refold.agent.steps import TYPED_DUE
 from refold.agent.tools import AgentTool
-from refold.core.chat import Reply, ToolCall, ToolOffer, ToolReturn
+from refold.core.chat import Reply, ToolCall, ToolOffer, ToolReturn, Usage
 from refold.core.commands import CallChat, CallSkill, CallTool
 from refold.testing import approve, calls, check_laws, deny, fails, fires, permanent, play, reply, transient
 from tests.agent.shop import TOOLS, price, results, shop, stock
+from tests.core.byhand import ByHand
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
 
@@ -153,6 +156,72 @@ def test_a_model_that_will_not_answer(text: str, said: tuple[str, ...]) -> None:
 
 class Quote(BaseModel):
     cents: int
+
+
+HALF = Reply(text="Half.", tool_calls=(ToolCall(id="1", name="price", args={"item": "tea"}),), stop="tools")
+TYPED = pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        pytest.param({"max_cycles": 1}, "the model gave no answer in 1 cycles", id="last-cycle"),
+        pytest.param({"loop": [Think(), Sequential()], "max_cycles": 1}, "the model gave no answer", id="own-loop"),
+        pytest.param(
+            {"middleware": [Budget(tokens=1, when_spent="answer")]}, "the budget of 1 tokens is used up", id="budget"
+        ),
+        pytest.param(
+            {"middleware": [Budget(tokens=2, when_spent="answer"), Budget(tokens=1, when_spent="answer")]},
+            "is used up",
+            id="two-budgets",
+        ),
+    ],
+)
+
+
+def ends_with_half(task: ByHand) -> None:
+    """The model's last reply says something and calls a tool."""
+    task.say()
+    task.give("model", HALF.model_copy(update={"usage": Usage(input_tokens=9)}))
+    if "price" in task.out:
+        task.give("price", 3)
+    if "model" in task.out:
+        task.give("model", HALF)
+
+
+@BOTH
+@TYPED
+def test_a_text_beside_tool_calls_is_no_typed_answer(options: Any, says: str, cut: bool) -> None:
+    """
+    The task fails, and does not complete without its answer.
+    """
+    task = ByHand(shop(output=Quote, **options), cut=cut)
+    ends_with_half(task)
+
+    assert (task.status, task.said) == (Status.FAILED, [])
+    assert says in task.reason
+    assert task.folded() == task.task
+
+
+@BOTH
+@TYPED
+def test_a_task_that_was_recorded_without_its_typed_answer_stays_completed(options: Any, says: str, cut: bool) -> None:
+    """
+    In a replay it ends as it was recorded.
+    """
+    task = ByHand(shop(output=Quote, **options), cut=cut, patched=lambda _: False)
+    ends_with_half(task)
+
+    assert (task.status, task.said) == (Status.COMPLETED, ["Half."])
+    assert task.task.patches[TYPED_DUE] is False
+    assert task.folded() == task.task
+
+
+def test_a_step_that_does_not_answer_owes_no_typed_answer() -> None:
+    """
+    What it says beside its calls is for the steps after it.
+    """
+    loop = [Think(name="plan", tools=False, answers=False), Think(), Sequential()]
+    story = play(shop(output=Quote, loop=loop), "go", answers={"model": [HALF, {"cents": 300}]})
+
+    assert story.snapshot.artifacts[-1].parts[0].data == {"cents": 300}
 
 
 def test_a_typed_answer() -> None:

@@ -121,7 +121,8 @@ class OwnLoop(AnyLoop):
         if reply.tool_calls and not asked.final:
             return StepStatus.DONE
         if reply.tool_calls:
-            refuse_calls(state, reply)
+            due = slot.answers and state.thread == "main"
+            refuse_calls(asked if due else replace(asked, expect=None), reply)
             state.owed = []
         return StepStatus.ANSWERED if slot.answers else StepStatus.DONE
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 from refold.agent.errors import BudgetExceeded, NoPrice, NoUsage
 from refold.agent.middleware import Proceed, Simple
-from refold.agent.steps import ModelTurn, ToolTurn, refusal
+from refold.agent.steps import ModelTurn, ToolTurn, is_answer, refusal
 from refold.core.authoring.context import own_patched, own_shared
 from refold.core.chat import Reply, ToolReturn, UserSaid
 from refold.core.commands import PartBudget
@@ -325,18 +325,20 @@ async def _last_answer(turn: ModelTurn, proceed: Proceed, over: _Over) -> Reply:
     """
     kept, calls = turn.state.kept, turn.state.spent.model_calls
     if kept.get(_ANSWERED) == calls:
-        return await _answered(turn, proceed)  # another budget has told the model in this step
+        return await _answered(turn, proceed, over)  # another budget has told the model in this step
     if _ANSWERED in kept:
         raise over.error
     kept.pop(_DUE, None)
     kept[_ANSWERED] = calls
     turn = _telling(turn, f"{over.said} Answer now with what you have; no tool can be called any more.")
-    reply = await _answered(turn, proceed)
+    reply = await _answered(turn, proceed, over)
     if not reply.text and reply.value is None:
         raise over.error
     return reply
 
 
-async def _answered(turn: ModelTurn, proceed: Proceed) -> Reply:
+async def _answered(turn: ModelTurn, proceed: Proceed, over: _Over) -> Reply:
     reply: Reply = await proceed(replace(turn, final=True))
+    if reply.text and not is_answer(turn.ctx, reply, turn.expect):
+        raise over.error
     return reply.model_copy(update={"tool_calls": (), "stop": "end"}) if reply.tool_calls else reply
