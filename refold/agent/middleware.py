@@ -23,11 +23,11 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from refold.agent.state import Span
-from refold.agent.steps import Emit, ModelTurn, Step, ToolTurn, in_order, short
-from refold.core.chat import Reply, ToolReturn
+from refold.agent.steps import NAMES_PARTS, Emit, ModelTurn, Step, ToolTurn, in_order, short, unfit
+from refold.core.authoring.context import own_patched
+from refold.core.chat import Reply, ToolCall, ToolReturn
 from refold.core.errors import RefoldError, SkillError
 from refold.core.retry_policy import RetryPolicy
-from refold.core.schema import problems
 
 Scope = Literal["workflow", "activity"]
 KINDS = ("model", "tool", "tools")
@@ -162,8 +162,9 @@ class Checked(Step[Any, Any]):
         try:
             result = await self._inner.stream(turn, emit)
         except ValidationError as error:
-            said = f"{self._whose} wrote a value that does not fit {error.title}: {problems(error)}"
-            raise SkillError(said) from error
+            if isinstance(turn, ToolTurn) and not _fits(turn.call) and own_patched(turn.ctx, NAMES_PARTS):
+                raise  # middleware outside has given this call
+            raise unfit(self._whose, error) from error
         if self.kind == "tools":
             return in_order(turn.calls, result, self._whose)
         if self.kind not in KINDS:
@@ -180,6 +181,14 @@ class Checked(Step[Any, Any]):
                 f"{turn.call.name!r}; give the result the call's id"
             )
         return result
+
+
+def _fits(call: ToolCall) -> bool:
+    try:
+        ToolCall.model_validate(dict(call))
+    except ValidationError:
+        return False
+    return True
 
 
 def named(one: Any) -> str:

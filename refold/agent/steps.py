@@ -7,7 +7,8 @@ coroutine that awaits only calls of the context, so it can run again from record
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -23,6 +24,7 @@ from refold.core.content import Content
 from refold.core.errors import CommandError, SkillError
 from refold.core.gates import GatePolicy
 from refold.core.retry_policy import RetryPolicy
+from refold.core.schema import problems
 from refold.cost import OWNER_DAY_SPENT
 
 HOOK_RETRIES = 5
@@ -33,6 +35,9 @@ ANSWERS_KEPT = "refold.step.agent_answers_kept"
 
 TYPED_DUE = "refold.step.agent_typed_answer_due"
 """A patch: tasks recorded before complete with a text beside tool calls in place of their typed answer."""
+
+NAMES_PARTS = "refold.step.agent_names_parts"
+"""A patch: in tasks recorded before, an error of a client or of a user's step names built-in middleware."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -144,6 +149,22 @@ class ToolEnded:
     result: ToolReturn
 
 
+@contextmanager
+def blaming(ctx: Ctx, whose: str) -> Iterator[None]:
+    """Name a part of the user's in the error for a value that it wrote and that does not fit."""
+    try:
+        yield
+    except ValidationError as error:
+        if not own_patched(ctx, NAMES_PARTS):
+            raise
+        raise unfit(whose, error) from error
+
+
+def unfit(whose: str, error: ValidationError) -> SkillError:
+    """The error for a value that does not fit where it was written."""
+    return SkillError(f"{whose} wrote a value that does not fit {error.title}: {problems(error)}")
+
+
 class ModelStep(Step[ModelTurn, Reply]):
     """Calls the model, and writes its reply to the state.
 
@@ -202,7 +223,8 @@ class ModelStep(Step[ModelTurn, Reply]):
         spent, before = state.spent, own_turn_count(turn.ctx, state.thread)
         spent.model_calls += 1
         try:
-            reply: Any = await self._client.ask(turn.ctx, question)
+            with blaming(turn.ctx, f"model client {type(self._client).__name__}"):
+                reply: Any = await self._client.ask(turn.ctx, question)
         except CommandError as error:
             if error.failure.type == OWNER_DAY_SPENT:
                 spent.model_calls -= 1  # the worker made no call
@@ -309,22 +331,23 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
             if isinstance(decided, ToolReturn):
                 return decided, None
             args = decided
-        try:
-            value = await self._client.call(turn.ctx, tool.within(turn.left), args, turn.retry)
-        except CommandError as error:
-            return refusal(call, error.failure.message), error
-        except SkillError as error:
-            return refusal(call, str(error)), None
-        finally:
-            turn.state.spent.tool_calls += 1
-            turn.state.let_out(call.id)
+        whose = f"tool client {type(self._client).__name__}"
+        with blaming(turn.ctx, whose):
+            try:
+                value = await self._client.call(turn.ctx, tool.within(turn.left), args, turn.retry)
+            except CommandError as error:
+                return refusal(call, error.failure.message), error
+            except SkillError as error:
+                return refusal(call, str(error)), None
+            finally:
+                turn.state.spent.tool_calls += 1
+                turn.state.let_out(call.id)
         if args != call.args:  # else the model would receive its original request as the result's
             value = {"called_with": args, "result": value}
         try:
             return ToolReturn(id=call.id, name=call.name, value=value), None
         except ValidationError:
-            client = type(self._client).__name__
-            raise SkillError(f"tool client {client} returned {short(value)} of {tool.name}; it returns JSON") from None
+            raise SkillError(f"{whose} returned {short(value)} of {tool.name}; it returns JSON") from None
 
 
 async def _ask_person(

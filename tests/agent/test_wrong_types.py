@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from refold import Status
-from refold.agent import BeforeModelCall, Concurrent, Middleware, Orchestrator, around
+from refold.agent import BeforeModelCall, Concurrent, LoopTurn, Middleware, Orchestrator, Think, around
 from refold.core.chat import Reply, ToolCall, ToolReturn
 from refold.testing import calls, permanent, play, reply
 from tests.agent.shop import TOOLS, price, results, shop
+from tests.core.byhand import ByHand
 
 WISH = [calls("price", item="a"), calls("price", item="bb")]
 
@@ -89,6 +91,70 @@ def test_a_wrong_type_is_an_error_that_names_who_returned_it(options: dict[str, 
     In one line, with what came and what is expected.
     """
     assert said in reason(**options)
+
+
+class Unfit(Client):
+    """A client that writes what does not fit."""
+
+    async def ask(self, ctx: Any, question: Any) -> Any:
+        """See `ModelClient`."""
+        return Reply(text=self.answer)
+
+    async def call(self, ctx: Any, tool: Any, args: Any, retry: Any) -> Any:
+        """See `ToolClient`."""
+        return ToolReturn(id="1", name=self.answer, value=3)
+
+
+async def marks(turn: LoopTurn) -> None:
+    """A step of the user's own that writes what does not fit."""
+    turn.state.model = 3  # type: ignore[assignment]
+
+
+@around("model", "tool")
+async def honest(turn: Any, proceed: Callable[[Any], Any]) -> Any:
+    """Middleware that changes nothing."""
+    return await proceed(turn)
+
+
+@around("tool")
+async def renames(turn: Any, proceed: Callable[[Any], Any]) -> Any:
+    """Middleware that gives the step another call."""
+    return await proceed(replace(turn, call=turn.call.model_copy(update={"name": 3})))
+
+
+UNFIT = pytest.mark.parametrize(
+    ("options", "whose", "before"),
+    [
+        ({"model_client": Unfit(3), "middleware": [honest]}, "model client Unfit", "middleware Retryable"),
+        ({"tool_client": Unfit(3), "middleware": [honest]}, "tool client Unfit", "middleware Retryable"),
+        ({"loop": [marks, Think(), Concurrent()]}, "step 'marks'", "middleware Traced"),
+        ({"middleware": [honest, renames, honest]}, "middleware renames", "middleware Retryable"),
+    ],
+)
+
+
+@UNFIT
+def test_a_value_that_does_not_fit_names_the_part_that_wrote_it(
+    options: dict[str, Any], whose: str, before: str
+) -> None:
+    """
+    And not what stands around it, such as built-in middleware.
+    """
+    assert reason(**options).startswith(f"{whose} wrote a value that does not fit ")
+
+
+@UNFIT
+def test_a_task_that_was_recorded_with_another_name_keeps_it(options: dict[str, Any], whose: str, before: str) -> None:
+    """
+    What was recorded is what a replay says.
+    """
+    task = ByHand(shop(**options), patched=lambda _: False)
+    task.say()
+    if task.out:
+        task.give("model", Reply(tool_calls=(ToolCall(id="1", name="price", args={"item": "a"}),), stop="tools"))
+
+    assert task.reason.startswith(f"{before} wrote a value that does not fit ")
+    assert task.folded() == task.task
 
 
 def test_a_tool_client_that_returns_no_json() -> None:

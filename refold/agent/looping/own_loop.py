@@ -15,11 +15,11 @@ from refold.agent.loop import ANSWER_DUE, AROUND, AgentLoop, AnyLoop, Parts, ref
 from refold.agent.looping.places import Place, placed
 from refold.agent.looping.slots import Node, Own, Repeat, Think, Together, every, kinds_of, nodes_of
 from refold.agent.looping.turn import LoopTurn, settle
-from refold.agent.middleware import Checked, Middleware, Retryable, Traced, named, wrapped
+from refold.agent.middleware import Checked, Middleware, Proceed, Retryable, Traced, Wrapped, named, wrapped
 from refold.agent.orchestrators import Orchestrator
 from refold.agent.ready.budget import with_given
 from refold.agent.state import AgentState, Aside, StepStatus
-from refold.agent.steps import Step, refusals, short
+from refold.agent.steps import Step, blaming, refusals, short
 from refold.core.authoring.context import Ctx
 from refold.core.authoring.transition import Transition
 from refold.core.chat import Reply, Said, UserSaid
@@ -268,11 +268,22 @@ def loop_of(id: str, loop: Sequence[Any] | None, parts: Parts, around: Around) -
         if isinstance(node.slot, Orchestrator):
             made[node.name] = around.over(node.slot)
         elif not isinstance(node.slot, Think | Together | Repeat):
-            made[node.name] = around.wrapped(node.slot if isinstance(node.slot, Step) else Own(node.slot))
+            own = node.slot if isinstance(node.slot, Step) else Own(node.slot)
+            made[node.name] = around.wrapped(Wrapped(own, _blamed(node.name)))
     steps = {f"slot_{number}": _step(name) for number, name in enumerate(places)}
     calls = [place.node.name for place in places.values() if _makes_calls(place.node)]
     about = {"parts": parts, "places": places, "made": made, "first": next(iter(places)), "calls": (*calls, "begin")[0]}
     return type(f"{id}_loop", (OwnLoop,), {**steps, **about})
+
+
+def _blamed(name: str) -> Any:
+    """Names a step of the user's own in the error for a value that it wrote and that does not fit."""
+
+    async def run(turn: LoopTurn, proceed: Proceed) -> Any:
+        with blaming(turn.ctx, f"step {name!r}"):
+            return await proceed(turn)
+
+    return run
 
 
 def _step(name: str) -> Any:
