@@ -11,7 +11,15 @@ from typing import Any
 from pydantic import JsonValue
 
 from refold.agent.clients import Chat, Commands, ModelClient, ToolClient
-from refold.agent.definition import models_in, unfit_keys, unfit_middleware, unfit_settings, unfit_values, unknown_tools
+from refold.agent.definition import (
+    as_given,
+    models_in,
+    unfit_keys,
+    unfit_middleware,
+    unfit_settings,
+    unfit_values,
+    unknown_tools,
+)
 from refold.agent.gates import TOOL_GATE, Gates, gates_of
 from refold.agent.loop import ANSWER, Parts
 from refold.agent.looping.own_loop import Around, loop_of, with_routes
@@ -141,15 +149,15 @@ class Agent(StepMachine):
         Raises:
             DefinitionError: Lists all mistakes at once.
         """
-        self._given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        hooks, keys = Hooks(plugins), keys or {}
-        known, remote, found = _keyed_tools(tools, hooks, keys)
-        policies, unknown = gates_of(gates, known, remote, gate_policy)
-        found += [*hooks.problems, *unknown, *unfit_middleware(middleware, loop), *unfit_settings(settings)]
+        given, found = as_given({name: value for name, value in locals().items() if name not in ("self", "__class__")})
+        hooks, middleware, fatal = Hooks(plugins := given["plugins"]), given["middleware"], given["fatal"]
+        known, remote, wrong = _keyed_tools(given["tools"], hooks, given["keys"] or {})
+        policies, unknown = gates_of(given["gates"], known, remote, gate_policy)
+        found += [*wrong, *hooks.problems, *unknown, *unfit_middleware(middleware, loop), *unfit_settings(settings)]
         found += unknown_tools(known, remote, fatal=fatal, middleware=middleware, orchestrator=orchestrator)
         found += unfit_values(model, instructions, output, max_cycles, turns, orchestrator, gate_policy)
         found += unfit_loop(loop, tools=bool(known or remote), orchestrator=orchestrator)
-        shows = hooks.streams and _lets_stream(model_client) and streams(loop or ())
+        shows = hooks.streams and _lets_stream(model_client) and streams(loop if isinstance(loop, Sequence) else ())
         reports = hooks.reports and _lets_stream(tool_client)
         options = options_for(
             None, id=id, name=name or id, description=description, tags=tags, examples=examples, retry=retry,
@@ -167,7 +175,7 @@ class Agent(StepMachine):
         )  # fmt: skip
         self._loop = loop_of(id, loop, self.parts, around)
         super().__init__(options, with_routes(compile_steps(options, steps_of(self._loop), self._loop), self._loop))
-        self._gate = policies.before
+        self._given, self._gate = given, policies.before
         self._references = (*middleware, *plugins, *(loop or (orchestrator,)), model_client, tool_client, upgrade)
         # Who looks for its workflow looks in the module that it was made in.
         self.__module__ = str(sys._getframe(1).f_globals.get("__name__", ""))
@@ -209,7 +217,9 @@ class Agent(StepMachine):
         Raises:
             DefinitionError: As `Agent` raises it.
         """
-        added = {"tools": tools, "middleware": middleware, "plugins": plugins}
+        added, found = as_given({"tools": tools, "middleware": middleware, "plugins": plugins})
+        if found:
+            raise DefinitionError(self.options.card.id, found, what="agent")
         made = Agent(**{**self._given, **{name: (*self._given[name], *more) for name, more in added.items()}})
         made.__module__ = str(sys._getframe(1).f_globals.get("__name__", ""))
         return made

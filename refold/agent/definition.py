@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import PydanticUserError
@@ -18,6 +18,29 @@ from refold.core.errors import SkillError
 from refold.core.gates import GatePolicy
 from refold.core.schema import adapter, first_line
 from refold.cost import OWNER_DAY, RATE, unfit_owner_day, unfit_rate
+
+
+def as_given(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The arguments of an agent, with those that are lists as tuples: a generator yields its values only once.
+
+    Args:
+        given: The arguments by name.
+
+    Returns:
+        The arguments, and what is wrong with those that are no lists, which are left out.
+    """
+    taken, found = dict(given), []
+    for name in ("middleware", "plugins", "tools", "fatal", "gates"):
+        value = given.get(name)
+        if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+            taken[name] = tuple(value)
+        elif name in ("middleware", "plugins", "tools"):
+            found.append(f"{name}={value!r}: it is a list; write {name}=[...]")
+            taken[name] = ()
+    if not isinstance(given.get("keys") or {}, Mapping):
+        found.append(f'keys={given["keys"]!r}: it is a dict, such as {{"pay_refund": "refund:{{order_id}}"}}')
+        taken["keys"] = None
+    return taken, found
 
 
 def unfit_values(
@@ -104,13 +127,16 @@ def unknown_tools(
     tools: Mapping[str, AgentTool],
     remote: Collection[str],
     *,
-    fatal: Sequence[str],
+    fatal: Any,
     middleware: Sequence[Any],
     orchestrator: Any,
 ) -> Iterator[str]:
     """Names that no tool has: a setting for such a name would have no effect."""
     if isinstance(fatal, str):
         yield f"fatal={fatal!r} is one text; write fatal=[{fatal!r}]"
+        fatal = ()
+    elif not isinstance(fatal, Iterable):
+        yield f"fatal={fatal!r}: it is a list; write fatal=[...]"
         fatal = ()
     named = {"fatal": list(fatal)}
     named["Cache"] = [name for one in middleware if isinstance(one, Cache) for name in one.tools]

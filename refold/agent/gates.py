@@ -56,7 +56,7 @@ def gates_of(
         return NO_GATES, []
     if gates == "effects":
         return ToolGates(by_effect=policy, named={}), []
-    if isinstance(gates, str):
+    if isinstance(gates, str) or not isinstance(gates, Iterable):
         return NO_GATES, [f'gates={gates!r} is unknown: "effects", "none", tools\' names, or policies by name']
     named = dict(gates) if isinstance(gates, Mapping) else dict.fromkeys(gates, policy)
     names = list(known)

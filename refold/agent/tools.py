@@ -243,7 +243,7 @@ def _parameters(skill: Skill) -> dict[str, JsonValue]:
     return schema
 
 
-def tools_of(given: Any, brought: Iterable[Any] = ()) -> tuple[dict[str, AgentTool], list[str], list[str]]:
+def tools_of(given: Iterable[Any], brought: Iterable[Any] = ()) -> tuple[dict[str, AgentTool], list[str], list[str]]:
     """The tools by name; the names of servers' tools, whose definitions a task looks up; and mistakes in them.
 
     Args:
@@ -254,9 +254,6 @@ def tools_of(given: Any, brought: Iterable[Any] = ()) -> tuple[dict[str, AgentTo
     tools: dict[str, AgentTool] = {}
     remote: list[str] = []
     problems: list[str] = []
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        problems.append(f"tools={given!r}: it is a list; write tools=[...]")
-        given = ()
     for one in (*given, *brought):
         if names_remote(one):
             remote.append(one)

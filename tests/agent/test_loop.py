@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from refold import Content, Ctx, DefinitionError, GatePolicy, Status, Transition, flow_skill, step, tool
 from refold.agent import (
     Agent,
+    BeforeToolCall,
     Budget,
     ByTool,
     Cache,
@@ -413,6 +414,15 @@ def mix(tint: Any = object) -> None:
         pytest.param({"output": "shop:Order"}, "'shop:Order' is a text; give the type itself", id="a type's name"),
         pytest.param({"output": Callable[[int], int]}, "with a JSON schema: Cannot generate", id="no schema"),
         pytest.param({"tools": "price"}, "tools='price': it is a list", id="one tool"),
+        pytest.param({"tools": 3}, "tools=3: it is a list; write tools=[...]", id="no tools"),
+        pytest.param({"middleware": Window(3)}, "it is a list; write middleware=[...]", id="one middleware"),
+        pytest.param({"middleware": None}, "middleware=None: it is a list", id="no middleware"),
+        pytest.param({"plugins": "abc"}, "plugins='abc': it is a list; write plugins=[...]", id="a plugin's name"),
+        pytest.param({"plugins": print}, "it is a list; write plugins=[...]", id="one plugin"),
+        pytest.param({"fatal": 3}, "fatal=3: it is a list; write fatal=[...]", id="no fatal tool"),
+        pytest.param({"gates": None}, 'gates=None is unknown: "effects", "none"', id="no gates"),
+        pytest.param({"keys": ["buy"]}, "keys=['buy']: it is a dict, such as", id="keys"),
+        pytest.param({"loop": 3}, "loop=3: it is a list of steps", id="loop"),
         pytest.param({"fatal": "price"}, "write fatal=['price']", id="one fatal tool"),
         pytest.param({"model": "gpt-5"}, "a model is named provider:model", id="model"),
         pytest.param({"model": []}, "name at least one model", id="no model"),
@@ -454,6 +464,50 @@ def test_mistakes_are_found_when_the_agent_is_made(options: dict[str, Any], said
 
     assert said in str(raised.value)
     assert str(raised.value).startswith("agent 'shop' cannot be defined")
+
+
+@around("model")
+async def louder(turn: Any, proceed: Callable[[Any], Any]) -> Any:
+    """Middleware whose work is seen."""
+    said = await proceed(turn)
+    return said.model_copy(update={"text": said.text.upper()})
+
+
+def unpriced(event: BeforeToolCall) -> None:
+    """A hook whose veto is seen."""
+    event.cancel = "No prices."
+
+
+@pytest.mark.parametrize("add", [False, True], ids=["made", "added-to"])
+@pytest.mark.parametrize("make", [list, tuple, iter], ids=["list", "tuple", "iterator"])
+def test_lists_may_come_from_generators(make: Callable[[Any], Any], add: bool) -> None:
+    """
+    None of their values is dropped, though a generator yields them once: neither middleware, a veto, a gate nor a tool.
+    """
+    lists: dict[str, Any] = {
+        "middleware": make([louder, Budget(model_calls=1, when_spent="ask")]),
+        "plugins": make([unpriced]),
+        "tools": make(TOOLS),
+        "gates": make(["buy"]),
+        "fatal": make(["price"]),
+    }
+    agent = Agent("shop", instructions="Sell tea.", **lists)
+    if add:
+        agent = agent.adding(middleware=make([]), plugins=make([]), tools=make([]))
+    wish = [calls("price", item="a"), calls("buy", item="b")]
+    story = play(agent, "go", approve("budget"), answers={"model": [wish, "done"]})
+
+    assert (story.said[-1], results(story)[0]) == ("DONE", ("price", "No prices.", True))
+    assert {one.name for one in agent.made_with} == {"price", "stock", "buy"}
+    assert [one.name for one in agent.made_with if one.gate is not None] == ["buy"]
+
+
+def test_what_is_added_is_a_list_too() -> None:
+    """
+    Else it is refused in the same words.
+    """
+    with pytest.raises(DefinitionError, match=r"plugins=.*: it is a list; write plugins=\[\.\.\.\]"):
+        shop().adding(plugins=unpriced)  # type: ignore[arg-type]  # a mistake
 
 
 @pytest.mark.parametrize(
