@@ -53,7 +53,7 @@ class Answer:
     Attributes:
         task_id: The task.
         status: Completed; or waiting for a person or for the next message.
-        text: The agent's last message.
+        text: The agent's last message since then; empty if it said nothing, as where the task failed (`task.reason`).
         value: The answer to this message, if it has a type; None otherwise.
         task: The whole task.
     """
@@ -275,11 +275,14 @@ class Agent(StepMachine):
         """
         task_id, after = await self._say(engine, message, task_id, start)
         handed: dict[str, Artifact] = {}
+        spoke = False
         async with aclosing(engine.watch(task_id, after=after)) as going_on:
             async for one in going_on:
-                handed |= {artifact.name: artifact for artifact in (one.artifacts if isinstance(one, Entry) else ())}
+                if isinstance(one, Entry):
+                    handed |= {artifact.name: artifact for artifact in one.artifacts}
+                    spoke = spoke or bool(one.messages)
         task = await engine.look(task_id)
-        said = [one.text for one in task.messages if one.role == "agent"]
+        said = [one.text for one in task.messages if one.role == "agent"] if spoke else []
         value = Content(parts=handed[ANSWER].parts).data if ANSWER in handed else None
         return Answer(task_id=task_id, status=task.status, text=said[-1] if said else "", value=value, task=task)
 

@@ -52,6 +52,23 @@ async def test_an_answer_is_to_the_newest_message() -> None:
     assert [(one.text, one.value) for one in (first, second)] == [("7", 7), ("closed", None)]
 
 
+async def test_an_answer_has_no_text_of_the_one_before() -> None:
+    """
+    Where the agent says nothing to the newest message: its task fails, or waits at a gate, whose question is its text.
+    """
+    agent = shop(turns=None, gates=["buy"])
+    engine = FakeEngine([agent], answers={"model": ["Hello.", calls("buy", item="tea")]}, tools=TOOLS)
+    first = await agent.invoke(engine, "one")
+    waits = await agent.invoke(engine, "two", task_id=first.task_id)
+    broken = FakeEngine([agent], answers={"model": ["Hello.", permanent("down")]})
+    second = await agent.invoke(broken, "one")
+    failed = await agent.invoke(broken, "two", task_id=second.task_id)
+
+    assert (first.text, second.text) == ("Hello.", "Hello.")
+    assert (waits.text, waits.status) == ("May buy be called?", Status.INPUT_REQUIRED)
+    assert (failed.text, failed.status, failed.task.reason) == ("", Status.FAILED, "model: down")
+
+
 async def test_it_is_streamed() -> None:
     """
     `stream` gives the journal as it grows; `invoke` is the same, drained.
