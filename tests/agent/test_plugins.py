@@ -16,6 +16,10 @@ from refold.agent import (
     BeforeTools,
     MessageAdded,
     Plugin,
+    Repeat,
+    Sequential,
+    Think,
+    Together,
 )
 from refold.agent.plugins import EVENTS, RAISED_STAYS, HookEvent
 from refold.core.chat import Reply, ToolCall, ToolReturn, UserSaid
@@ -394,6 +398,45 @@ def test_instructions_model_and_tools_change_by_name() -> None:
         ["stock"],
     )
     assert results(story)[1] == ("price", "tool 'price' not found; there are: stock", True)
+
+
+def _models(story: Played) -> list[str]:
+    """Which model each call asks, and whether it is told to be brief."""
+    frames = [one.frame for one in story.asked if isinstance(one, CallChat)]
+    return ["as before" if frame is None else f"{frame.model} {frame.instructions}" for frame in frames]
+
+
+@pytest.mark.parametrize("kind", [BeforeModelCall, AfterModelCall])
+def test_a_change_by_name_is_for_the_next_model_step(kind: type[HookEvent]) -> None:
+    """
+    Not for the call that the hook runs before, or has made again.
+    """
+
+    def upgrade(event: Any) -> None:
+        event.state.instructions, event.state.model = "Be brief.", "scripted:slow"
+        if isinstance(event, AfterModelCall):
+            event.retry = event.reply is not None and event.reply.text == "bad"
+
+    upgrade.__annotations__ = {"event": kind}
+    bad = ["bad"] if kind is AfterModelCall else []
+    story = play(shop(plugins=[upgrade], turns=2), "go", "more", answers={"model": [*bad, "good", "fine"]})
+
+    assert _models(story) == [*["None Sell tea."] * (1 + len(bad)), "scripted:slow Be brief."]
+
+
+def test_a_change_beside_the_main_conversation_is_for_that_one() -> None:
+    """
+    Until its step ends: the main conversation goes on as the agent says.
+    """
+
+    def upgrade(event: AfterTools) -> None:
+        event.state.instructions, event.state.model = "Be brief.", "scripted:slow"
+
+    loop = [Together(Repeat(Think(), Sequential()), name="views"), Think(), Sequential()]
+    answers = {"model": [calls("price", item="a"), "100.", "ok"]}
+    story = play(shop(plugins=[upgrade], loop=loop), "go", answers=answers, tools=TOOLS)
+
+    assert _models(story) == ["None Sell tea.", "scripted:slow Be brief.", "None Sell tea."]
 
 
 def _app(story: Played) -> Any:
