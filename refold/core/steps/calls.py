@@ -22,8 +22,8 @@ class Call(Generic[T]):
     """A command that a step awaits: `draft = await ctx.llm("draft", "Write.", topic)`."""
 
     __slots__ = (
-        "_again_of", "awaited", "command", "in_flight", "kind", "left", "raced", "received", "shared", "waiting",
-        "withdrawn",
+        "_again_of", "awaited", "command", "in_flight", "kind", "left", "outcome", "raced", "received", "shared",
+        "waiting", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, command: Command, kind: Any, again_of: Call[Any] | None = None) -> None:
@@ -37,6 +37,7 @@ class Call(Generic[T]):
         self.left = False  # an error closed its coroutine, and the effect stays in flight
         self.shared = False  # several branches of `Parallel` may await it
         self.waiting = 0  # how many coroutines await it now
+        self.outcome: tuple[Any, ...] = ()  # of a shared call that has completed: its value or failure
         self.received = False  # of a shared call: a coroutine has its outcome
 
     @property
@@ -57,6 +58,11 @@ class Call(Generic[T]):
 
     def __await__(self) -> Generator[Asked, Any, T]:
         self.awaited = True
+        if self.outcome:  # the call has completed with this event; the coroutines that await it are resumed later
+            (value,) = self.outcome
+            if isinstance(value, CommandError):
+                raise value
+            return cast("T", value)
         self.waiting += 1
         try:
             results: tuple[T] = yield anew((self,))

@@ -83,12 +83,13 @@ class Parallel(Generic[T]):
         task paused. Returns the shared calls, which coroutines outside may await.
         """
         calls = [call for call, _ in self._open.values()]
-        if not calls or not self._patched(CLOSED):
+        shared = [call for call, _ in (*self._open.values(), *self._unsent) if call.shared]
+        if not (calls or shared) or not self._patched(CLOSED):
             return []
         for call in calls:
             call.left = call.in_flight and not isinstance(call.command, RACEABLE)
             call.withdrawn = not call.left and not call.shared
-        return [call for call in calls if call.shared]
+        return shared
 
     def _went_on(self, branch: _Branch, calls: Sequence[Call[Any]]) -> None:
         for call in calls:
@@ -115,6 +116,9 @@ class Parallel(Generic[T]):
         if limit is not None:
             busy = sum(not isinstance(call.command, Sleep) for call, _ in self._open.values())
         for call, branch in self._unsent:
+            if call.shared and call.in_flight:  # a branch outside has sent it: its outcome may come with any event
+                now.append((call, branch))
+                continue
             timer = isinstance(call.command, Sleep)
             if isinstance(call.command, AskUser | AskApproval) or (timer and call.raced and branch.place in asking):
                 continue

@@ -256,7 +256,12 @@ class Drive:
         return first_of(results) or results
 
     def _result(self, call: Call[Any], id: str) -> Any:
-        call.in_flight = False
+        call.in_flight, value = False, self._value(call, id)
+        if call.shared:
+            call.outcome = (value,)
+        return value
+
+    def _value(self, call: Call[Any], id: str) -> Any:
         value: Any = self._outcome(id, call.command.id)
         if isinstance(value, CommandError):
             return value

@@ -473,6 +473,113 @@ def test_a_shared_gate_comes_back_to_all_that_await_it(cut: bool, decided: bool)
 
 
 @BOTH
+@pytest.mark.parametrize("later", [0, 1])
+def test_a_coroutine_that_comes_as_a_shared_gate_is_decided_has_the_decision_too(cut: bool, later: int) -> None:
+    """
+    Whichever of them is resumed first: nobody is asked again for what has been granted.
+    """
+
+    async def gated(ctx: Ctx) -> bool:
+        await ctx.approve("a", "May I?")
+        return await grants(ctx)
+
+    async def begin(ctx: Ctx) -> Transition:
+        runs = [grants(ctx), grants(ctx)]
+        runs.insert(2 * later, gated(ctx))
+        return ctx.complete(str(await ctx.parallel(*runs)))
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.decide("a")
+    task.decide("grant")
+    assert task.waiting == ["grant"] * later  # the grant was in use when it came
+
+    if later:
+        task.decide("grant")
+    assert task.said[-1] == str((True, False, bool(later)))
+    assert task.folded() == task.task
+
+
+@BOTH
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_coroutine_that_comes_to_a_shared_gate_beside_effects_awaits_it_with_the_others(
+    cut: bool, place: int
+) -> None:
+    """
+    An effect beside it holds back the questions of its own `ctx.parallel`, not a gate that is open already.
+    """
+
+    async def hurried(ctx: Ctx, name: str, seconds: float) -> None:
+        await ctx.first(ctx.ask(name, "?"), ctx.sleep(seconds, id=f"{name} timer"))
+
+    async def effect(ctx: Ctx) -> str:
+        await hurried(ctx, "a", 10)
+        return str(await ctx.tool("tool"))
+
+    async def comes(ctx: Ctx) -> bool:
+        await hurried(ctx, "b", 20)
+        return await grants(ctx)
+
+    async def inner(ctx: Ctx) -> Any:
+        return await ctx.parallel(effect(ctx), comes(ctx))
+
+    async def begin(ctx: Ctx) -> Transition:
+        runs: list[Any] = [inner(ctx)]
+        runs.insert(place, grants(ctx))
+        found = await ctx.parallel(*runs)
+        return ctx.complete(str(found))
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.ring("a timer")
+    task.ring("b timer")
+    task.decide("grant")
+    assert task.out == ["tool"]
+
+    task.give("tool", "done")
+    assert task.waiting == []
+    assert task.said[-1] == str((True, ("done", False)) if place == 0 else (("done", True), False))
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_a_shared_gate_that_all_have_left_before_it_opened_does_not_open(cut: bool) -> None:
+    """
+    Also where the last one to leave has sent nothing.
+    """
+
+    async def comes(ctx: Ctx) -> bool:
+        await ctx.tool("tool")
+        return await grants(ctx)
+
+    async def times_out(ctx: Ctx) -> None:
+        await ctx.first(ctx.sleep(60, id="timer"), ctx.sleep(70))
+        raise TimeoutError
+
+    async def breaks(ctx: Ctx) -> None:
+        await ctx.llm("model")
+        raise TimeoutError
+
+    async def gives_up(ctx: Ctx, *runs: Any) -> None:
+        with suppress(TimeoutError):
+            await ctx.parallel(*runs)
+
+    async def begin(ctx: Ctx) -> Transition:
+        sends, holds_back = [comes(ctx), times_out(ctx)], [grants(ctx), breaks(ctx)]
+        await ctx.parallel(gives_up(ctx, *sends), gives_up(ctx, *holds_back))
+        return ctx.complete("done")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.give("tool")
+    task.ring("timer")
+    task.give("model", "bad")
+
+    assert (task.waiting, task.said) == ([], ["done"])
+    assert task.folded() == task.task
+
+
+@BOTH
 def test_timers_and_model_calls_of_closed_coroutines_are_withdrawn(cut: bool) -> None:
     """
     An effect stays in flight, since it may have taken place.
