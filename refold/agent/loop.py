@@ -247,7 +247,7 @@ def refuse_calls(turn: ModelTurn, reply: Reply) -> None:
         NoAnswer: Beside the calls there is no answer.
     """
     state = turn.state
-    if not is_answer(turn.ctx, reply, turn.expect):
+    if not is_answer(turn, reply):
         raise NoAnswer(state.cycle)
     state.unsaid = [*state.unsaid, *refusals(reply.tool_calls, ANSWER_DUE)]
 

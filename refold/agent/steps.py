@@ -87,6 +87,7 @@ class ModelTurn:
         settings: For the provider.
         retry: The retry policy; None is the agent's.
         final: The model must answer in this call, without tools.
+        owes_type: Whether an answer needs the type `expect`; for a step that does not end the loop a text is enough.
     """
 
     ctx: Ctx
@@ -100,6 +101,7 @@ class ModelTurn:
     settings: Mapping[str, JsonValue] = field(default_factory=dict)
     retry: RetryPolicy | None = None
     final: bool = False
+    owes_type: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,11 +375,12 @@ async def _ask_person(
     return arguments
 
 
-def is_answer(ctx: Ctx, reply: Reply, expect: Any) -> bool:
+def is_answer(turn: ModelTurn, reply: Reply) -> bool:
     """Whether a reply that must be the answer is one: of a reply with tool calls, its text is no typed answer."""
     if reply.value is not None or not reply.text:
         return reply.value is not None
-    return expect is None or not reply.tool_calls or not own_patched(ctx, TYPED_DUE)
+    typed = turn.owes_type and turn.expect is not None
+    return not typed or not reply.tool_calls or not own_patched(turn.ctx, TYPED_DUE)
 
 
 def refusal(call: ToolCall, message: str) -> ToolReturn:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from refold import Content, Ctx, DefinitionError, GatePolicy, Status, Transition, flow_skill, step, tool
 from refold.agent import (
+    AfterModelCall,
     Agent,
     BeforeToolCall,
     Budget,
@@ -19,9 +20,12 @@ from refold.agent import (
     Cache,
     Concurrent,
     Guardrail,
+    LoopTurn,
     RateLimit,
     Sequential,
+    StepStatus,
     Think,
+    Together,
     Window,
     around,
     skill_tool,
@@ -223,6 +227,37 @@ def test_a_step_that_does_not_answer_owes_no_typed_answer() -> None:
     story = play(shop(output=Quote, loop=loop), "go", answers={"model": [HALF, {"cents": 300}]})
 
     assert story.snapshot.artifacts[-1].parts[0].data == {"cents": 300}
+
+
+@pytest.mark.parametrize("beside", [Think(name="plan", answers=False), Together(Think(name="plan"))], ids=repr)
+def test_a_step_that_does_not_answer_owes_no_typed_answer_where_a_budget_is_used_up_either(beside: Any) -> None:
+    """
+    The steps after it go on with what it says.
+    """
+
+    async def end(turn: LoopTurn) -> StepStatus:
+        return turn.answer({"cents": 300})
+
+    budget = Budget(tokens=1, when_spent="answer")
+    agent = shop(output=Quote, middleware=[budget], loop=[Think(answers=False), Sequential(), beside, end])
+    first = HALF.model_copy(update={"usage": Usage(input_tokens=9)})
+    story = play(agent, "go", answers={"model": [first, HALF]}, tools=TOOLS)
+
+    assert story.snapshot.artifacts[-1].parts[0].data == {"cents": 300}
+
+
+def test_a_typed_answer_is_owed_after_a_reply_that_was_discarded() -> None:
+    """
+    Where the conversation goes on in a copy.
+    """
+
+    def once_more(event: AfterModelCall) -> None:
+        event.retry = event.attempt_count == 1
+
+    agent = shop(output=Quote, plugins=[once_more], loop=[Think(), Sequential()], max_cycles=1)
+    story = play(agent, "go", answers={"model": [HALF, HALF]})
+
+    assert story.status == "failed"
 
 
 def test_a_typed_answer() -> None:

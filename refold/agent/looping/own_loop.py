@@ -29,6 +29,9 @@ from refold.core.steps.machine import StepMachine
 from refold.core.steps.spec import StepSpec
 from refold.core.steps.table import step
 
+_ASIDE = "aside."
+"""How the names of conversations beside the main one begin."""
+
 
 class OwnLoop(AnyLoop):
     """The steps of an agent with a loop of its own; each agent has a subclass.
@@ -115,14 +118,14 @@ class OwnLoop(AnyLoop):
             instructions=asked.instructions if slot.instructions is None else slot.instructions,
             tools=asked.tools if slot.tools or state.thread == "main" else (),
             final=turn.final or not slot.tools,
+            owes_type=slot.answers and not state.thread.startswith(_ASIDE),
         )
         reply = await self._asks(asked)
         state.owed = list(reply.tool_calls)
         if reply.tool_calls and not asked.final:
             return StepStatus.DONE
         if reply.tool_calls:
-            due = slot.answers and state.thread == "main"
-            refuse_calls(asked if due else replace(asked, expect=None), reply)
+            refuse_calls(asked, reply)
             state.owed = []
         return StepStatus.ANSWERED if slot.answers else StepStatus.DONE
 
@@ -214,7 +217,7 @@ class OwnLoop(AnyLoop):
 
     def _aside(self, state: AgentState, name: str) -> AgentState:
         """The state with another conversation in place of the main one; all else is shared."""
-        aside = state.asides.get(name) or Aside(thread=f"aside.{name}")
+        aside = state.asides.get(name) or Aside(thread=f"{_ASIDE}{name}")
         about = {"thread": aside.thread, "unsaid": aside.unsaid, "told": 0, "last_reply": aside.reply}
         return state.model_copy(update={**about, "owed": [], "withheld": []})
 

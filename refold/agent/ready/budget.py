@@ -339,6 +339,6 @@ async def _last_answer(turn: ModelTurn, proceed: Proceed, over: _Over) -> Reply:
 
 async def _answered(turn: ModelTurn, proceed: Proceed, over: _Over) -> Reply:
     reply: Reply = await proceed(replace(turn, final=True))
-    if reply.text and not is_answer(turn.ctx, reply, turn.expect):
+    if reply.text and not is_answer(turn, reply):
         raise over.error
     return reply.model_copy(update={"tool_calls": (), "stop": "end"}) if reply.tool_calls else reply
