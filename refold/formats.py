@@ -8,7 +8,7 @@ holds them. The number is left out while it is 1, which is the format of everyth
 To change how something is saved, raise `FORMAT`, keep a sample of the old format in `tests/formats`, and add to
 `UPCASTERS`, under the old number, a function for each kind of data that changed: it gets JSON data of the old format,
 and returns that of the next one. Data inside is upcast before what holds it. A field that is added with a default needs
-no new format.
+no new format: a worker that does not know it leaves a run that begins with it to others.
 
 Rule 1: a newer format is never guessed at. Whoever meets one leaves the task to a newer release, and says so.
 Rule 2: digests are of entries as they were written (`refold.digests`), so a release that writes other entries stops the

@@ -28,6 +28,8 @@ from refold.temporal.data.wire import Segment, Stopped, TaskResult, TaskStart
 from refold.temporal.replay.asked import left_behind, recorded_in
 from refold.temporal.replay.values import clear, data_in
 from tests.records import replaying
+from tests.temporal.worker.activated import Activated
+from workflows.hello import HelloWorkflow
 
 AT = "2026-01-01T00:00:00Z"
 SNAPSHOT = {"task_id": "T", "skill": "s", "at": AT}
@@ -185,6 +187,23 @@ def test_a_worker_leaves_newer_formats_to_others() -> None:
         start_from([{"refold": f"start/{FORMAT + 1}", "anything": 1}])
     with pytest.raises(AnotherRelease, match=f"this segment was saved in format {FORMAT + 1}"):
         start_from([{"refold": f"start/{FORMAT}", "recover": newer}])
+
+
+@pytest.mark.parametrize("run_before", ["run-1", None])
+async def test_a_worker_leaves_a_run_with_fields_that_it_does_not_know_to_others(run_before: str | None) -> None:
+    """
+    A newer release may have added one, and a task may go on in a new run where an older worker is left. A client's
+    start is refused: nobody else could take it.
+    """
+    task = Activated(HelloWorkflow, "t", run_before=run_before)
+    saved = {"refold": f"start/{FORMAT}", "snapshot": {**SNAPSHOT, "skill": "hello", "newer_field": 1}}
+    done = task.activated(3, task.initialized(saved))
+
+    if run_before is None:
+        assert "newer_field" in done.successful.commands[-1].fail_workflow_execution.failure.message
+    else:
+        assert "another release of refold saved this task's run before" in done.failed.failure.message
+        assert "newer_field" in done.failed.failure.message
 
 
 def test_a_worker_leaves_the_state_of_newer_skills_to_others() -> None:

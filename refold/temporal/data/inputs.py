@@ -190,12 +190,13 @@ def check_start(task_id: str, cron: str | None) -> None:
         )
 
 
-def start_from(inputs: Sequence[Any], version: int | None = None) -> TaskStart:
+def start_from(inputs: Sequence[Any], version: int | None = None, *, goes_on: bool = False) -> TaskStart:
     """What a task starts with. Data that refold itself wrote has a key that says so; any other data is a message.
 
     Args:
         inputs: The workflow's.
         version: Of the skill's code at hand; None takes a state of any version.
+        goes_on: The task's run before wrote them, so no snapshot among them is somebody's mistake.
 
     Raises:
         InputRejected: It can be no task's first message.
@@ -211,6 +212,10 @@ def start_from(inputs: Sequence[Any], version: int | None = None) -> TaskStart:
     except NewerFormat as error:
         by = f"another release of refold started this task ({written})"
         raise AnotherRelease(f"{by}; this worker knows {START}: {error}") from error
+    except InputRejected as error:
+        if not goes_on or "snapshot" not in given:
+            raise
+        raise AnotherRelease(f"another release of refold saved this task's run before: {error}") from error
     if not any((start.message, start.snapshot, start.recover, start.fork)):
         raise _rejected("it holds no message, and nothing to go on from", inputs, TaskStart)
     if version is not None and (newer := max(map(_version, _bases(start)), default=0)) > version:

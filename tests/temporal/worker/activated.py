@@ -29,9 +29,15 @@ class Activated:
     """One run of a task, a second further with each workflow task."""
 
     def __init__(
-        self, kind: type[SkillWorkflow], task_id: str, *, part_of: str | None = None, reader: Reader | None = None
+        self,
+        kind: type[SkillWorkflow],
+        task_id: str,
+        *,
+        part_of: str | None = None,
+        run_before: str | None = None,
+        reader: Reader | None = None,
     ) -> None:
-        self.kind, self.task_id, self.number = kind, task_id, 0
+        self.kind, self.task_id, self.run_before, self.number = kind, task_id, run_before, 0
         # The SDK runs a workflow in a thread, with an event loop of its own.
         self.thread = ThreadPoolExecutor(1)
         self.instance = Unsandboxed(reader).create_instance(self._details(part_of))
@@ -82,7 +88,8 @@ class Activated:
     def _info(self, part_of: str | None) -> Info:
         parent = None if part_of is None else ParentInfo(namespace="default", run_id="run", workflow_id=part_of)
         return Info(
-            attempt=1, continued_run_id=None, cron_schedule=None, execution_timeout=None, first_execution_run_id="run",
+            attempt=1, continued_run_id=self.run_before, cron_schedule=None, execution_timeout=None,
+            first_execution_run_id="run",
             headers={}, namespace="default", original_execution_run_id="run", parent=parent, root=None,
             priority=Priority.default, raw_memo={}, retry_policy=None, run_id="run", run_timeout=None,
             search_attributes={}, start_time=BEGAN, task_queue="queue", task_timeout=timedelta(seconds=10),

@@ -81,10 +81,12 @@ class SkillWorkflow(TaskHandlers):
         info = workflow.info()
         self._absences = Absences()
         # A task that starts a part, or goes on in a new run, writes the input itself.
-        by_client = info.parent is None and info.continued_run_id is None
+        goes_on = info.continued_run_id is not None
+        by_client = info.parent is None and not goes_on
         try:
             check_start(info.workflow_id, info.cron_schedule)
-            start = start_from(self._absences.judged(inputs, from_outside=by_client), self.skill.options.version)
+            given = self._absences.judged(inputs, from_outside=by_client)
+            start = start_from(given, self.skill.options.version, goes_on=goes_on)
             self._first = start.message
         except InputRejected as error:
             self._first = Unreadable(sent_as="start", why=str(error))
