@@ -56,8 +56,9 @@ class ProgressPiece:
 class ActivityMiddleware(Protocol):
     """Middleware around performers: objects with a `kind`, `model` or `tool`, and `async stream(turn, emit)`.
 
-    `stream` performs the command of an `ActivityTurn` and returns its result. `emit` takes the `TextPiece` and
-    `CallPiece` of a model's answer while the task is watched, and a tool's `ProgressPiece`.
+    `stream` performs the command of an `ActivityTurn` and returns its result. Called again, it performs the command
+    again, with the same idempotency keys. `emit` takes the `TextPiece` and `CallPiece` of a model's answer while the
+    task is watched, and a tool's `ProgressPiece`.
 
     Attributes:
         steps: The kinds that it wraps.

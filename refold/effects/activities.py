@@ -23,7 +23,8 @@ recorded in (`refold.effects.short`). Their result is then a `Brought`, where th
 The decided fence is the fence of the attempt that a person decided to repeat (`details["fence"]` of the failure
 `outcome_unknown`); 0 without a decision. The decision covers that attempt alone: if the outcome of the next attempt is
 unknown too, the task asks the person again, although the command still carries the decision. `true` means the latest
-attempt, whatever its fence, and applies on the activity's first attempt only: later ones postdate the decision.
+attempt, whatever its fence, and applies on the activity's first attempt only: later ones postdate the decision. So does
+a call that middleware repeats.
 
 The activity's id is the command's InvocationId, and its workflow's id is the task's. Every failure is raised as an
 `ApplicationError` that Temporal does not retry, with the classified `Failure` as its one detail: the task retries by
@@ -36,9 +37,10 @@ Of the modules of effects, only this one, `resources`, `attempt`, `asking`, `cal
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -322,11 +324,15 @@ async def _tool_effect(
                 result = await record_outcome(name, command, invocation, opened.ledger, outcome, attempt.returns)
             else:
                 lease = effects.local_lease_s if info.is_local else lease_s(info)
-                about = {"lease_s": lease, "decided": about_try(attempt.decided, info.attempt), "why": why_stopped}
-                result = await effects.performed(
-                    "tool", command, None, lambda command, _: call(command, invocation, opened, **about), owner=owner,
-                    reports=reports,
-                )  # fmt: skip
+                decisions = [about_try(attempt.decided, info.attempt)]  # a person's holds for one call
+
+                async def perform(command: CallTool, _: Any) -> JsonValue:
+                    # Middleware may repeat the call: its requests begin with the first key again.
+                    own = replace(invocation, sent=[], stop=threading.Event())
+                    decided = decisions.pop() if decisions else 0
+                    return await call(command, own, opened, lease_s=lease, decided=decided, why=why_stopped)
+
+                result = await effects.performed("tool", command, None, perform, owner=owner, reports=reports)
             if command.undoes is not None:
                 await _note_undone(effects, command.undoes, info, owner)
             await until_stored(result)

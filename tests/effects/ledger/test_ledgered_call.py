@@ -7,8 +7,9 @@ import smtplib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -20,6 +21,7 @@ from pydantic import BaseModel, JsonValue, model_serializer
 from structlog.testing import capture_logs
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from refold import Cmd, DefinitionError, tool
 from refold.core.commands import CallTool, Undoes, result_hash
@@ -1000,3 +1002,93 @@ async def test_a_cancellation_while_waiting(ledger_file: Path, gateway: PaymentG
 
     assert receipt(ledger_file).state is ReceiptState.EXECUTING
     assert gateway.entries == []
+
+
+class Repeating:
+    """Middleware of activity scope that calls its step again, as often as it fails."""
+
+    steps = ("tool",)
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def wrap(self, step: Any) -> Any:
+        async def stream(turn: Any, emit: Callable[[Any], None]) -> Any:
+            for _ in range(self.times):
+                with suppress(Exception):
+                    return await step.stream(turn, emit)
+            return await step.stream(turn, emit)
+
+        return SimpleNamespace(kind=step.kind, stream=stream)
+
+
+@asynccontextmanager
+async def repeating(tool: Callable[..., Any], times: int = 1) -> AsyncIterator[Bench]:
+    async with Effects(
+        [tool], middleware={ActivityEnvironment().info.workflow_type or "": [Repeating(times)]}
+    ) as effects:
+        yield Bench(effects)
+
+
+async def test_a_call_that_middleware_repeats_has_the_same_key(gateway: PaymentGateway) -> None:
+    """
+    The receiver recognises an effect whose answer was lost, whoever repeats the call.
+    """
+
+    @tool(effect="idempotent")
+    async def charge(order: str, cents: int) -> str:
+        answer = await current().http.post(f"{gateway.address}/charges", json={"order": order, "cents": cents})
+        return str(answer.json()["id"])
+
+    gateway.lose(1)
+    async with repeating(charge) as bench:
+        assert await ask(bench) == "charges-1"
+
+    assert gateway.keys == [KEY, KEY]
+    assert len(gateway.entries) == 1
+
+
+async def test_a_probe_finds_what_a_call_did_that_middleware_has_repeated(
+    gateway: PaymentGateway, ledger_file: Path
+) -> None:
+    """
+    The probe asks for the key of the repeated call, and nothing is charged again.
+    """
+    gateway.fail(422)
+    gateway.lose(1)
+    async with repeating(charging(gateway, looking(gateway))) as bench:
+        assert (await ask(bench))["id"] == "charges-1"
+
+    assert gateway.keys == [KEY, KEY]
+    assert receipt(ledger_file).state is ReceiptState.DONE
+
+
+async def test_a_person_decides_for_one_repetition(ledger_file: Path) -> None:
+    """
+    Middleware that calls the tool again does not repeat the effect once more in the person's name.
+    """
+    left_behind(ledger_file)
+    charge, calls = failing(RuntimeError("no answer"))
+    async with repeating(charge) as bench:
+        assert (await failed(bench, decided=True)).type == "outcome_unknown"
+
+    assert calls == [2]
+
+
+async def test_a_thread_that_ran_out_of_time_keeps_no_repeated_call_from_beginning() -> None:
+    """
+    What told the first call to stop does not tell the second one.
+    """
+    stopped: list[bool] = []
+
+    @tool(effect="idempotent", timeout_s=0.2)
+    def charge(order: str, cents: int) -> str:
+        stopped.append(current().cancelled)
+        if len(stopped) == 1:
+            time.sleep(0.4)
+        return "charged"
+
+    async with repeating(charge) as bench:
+        assert await ask(bench) == "charged"
+
+    assert stopped == [False, False]
