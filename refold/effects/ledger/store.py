@@ -15,9 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
+from weakref import WeakSet
 
 from sqlalchemy import (
     Connection,
@@ -34,7 +36,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex
 
 from refold.effects.ledger.making import LOCK, VERSION, identity_of, make_file, make_tables, version_of
-from refold.effects.ledger.place import file_of, place_of, postgres_engine, refused, sqlite_engine, url_of
+from refold.effects.ledger.place import BUSY_S, file_of, place_of, postgres_engine, refused, sqlite_engine, url_of
 from refold.effects.ledger.receipts import ENV, LedgerReceipt, LedgerUnavailable, ReceiptState
 from refold.effects.ledger.statements import (
     BY_TASK,
@@ -127,7 +129,9 @@ class Store:
         self._kept: PoolProxiedConnection | None = None
         self._ready = threading.Lock()
         self._made = False
+        self._left = False
         self._identity: tuple[int, int] | None = None
+        _STORES.add(self)
 
     @property
     def one_host(self) -> bool:
@@ -356,10 +360,28 @@ class Store:
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""
         with self._turn or nullcontext():
-            if self._kept is not None:
-                self._kept.close()
-                self._kept = None
+            self._close()
+
+    def _close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
         self._engine.dispose()
+
+    def before_fork(self) -> None:
+        """Close a file's connections until the fork is over: with its parent's, a child would have none of SQLite's
+        locks, and the next process to close the ledger would delete the log that the child writes to."""
+        self._left = self._turn is not None and self._turn.acquire(timeout=BUSY_S)
+        if self._left:
+            self._close()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Go on; in a child with connections and locks of its own."""
+        if self._left and self._turn is not None:
+            self._turn.release()
+        if in_child:
+            self._turn, self._ready = self._turn and threading.Lock(), threading.Lock()
+            self._engine.dispose(close=False)  # the sessions are the parent's, which goes on with them
 
     def __del__(self) -> None:
         # For users that forget to: from Python 3.13 on, sqlite3 warns of a connection that is left open.
@@ -486,6 +508,26 @@ class Store:
         if self.file and identity_of(self.file) != self._identity:
             said = "it was removed or replaced while this worker used it; put it back, then start the worker again"
             raise LedgerUnavailable(self.place, said)
+
+
+_STORES: WeakSet[Store] = WeakSet()
+
+
+def _before_fork() -> None:
+    for store in tuple(_STORES):
+        store.before_fork()
+
+
+def _after_fork(*, in_child: bool) -> None:
+    for store in tuple(_STORES):
+        store.after_fork(in_child=in_child)
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=partial(_after_fork, in_child=False),
+    after_in_child=partial(_after_fork, in_child=True),
+)
 
 
 def _all(cursor: DBAPICursor, *statements: str) -> None:

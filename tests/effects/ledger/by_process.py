@@ -83,6 +83,40 @@ def forked(_: Ledger, file: str) -> None:
     os.waitpid(first, 0)
 
 
+def forked_later(_: Ledger, file: str) -> None:
+    """Fork a worker from a process that has used the ledger and then closes it; the worker is killed after its report,
+    and a third one asks for the same effect."""
+    ledger = Ledger(file)
+    ledger.look("k")
+    go_on = os.pipe()
+    if (worker := os.fork()) == 0:
+        os.read(go_on[0], 1)
+        with ledger:
+            begun = ledger.begin(ledger.ask("k", "charge", {}))
+            assert isinstance(begun, Begun)
+            ledger.finish("k", begun.fence, "charged")
+            os._exit(0)
+    ledger.store.close()
+    os.write(go_on[1], b".")
+    os.waitpid(worker, 0)
+    say(type(Ledger(file).begin(ledger.ask("k", "charge", {}))).__name__)
+
+
+def forked_session(_: Ledger, url: str) -> None:
+    """Fork from a process that has used PostgreSQL, and say whether both ask it in one session."""
+    store = Ledger(url).store
+
+    def session() -> str:
+        return str(store.within(lambda connection: connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()))
+
+    mine, its = session(), os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(its[1], session().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    say("one" if os.read(its[0], 100).decode() == mine else "two", session() == mine)
+
+
 def unprivileged(ledger: Ledger) -> None:
     """Try to begin an effect, as a user whom nobody has given any rights."""
     if os.geteuid() == 0:

@@ -337,6 +337,17 @@ def test_a_forked_process_is_not_taken_for_its_sibling(ledger_file: Path) -> Non
     assert (told, process.returncode) == ("InProgress\n", 0)
 
 
+def test_a_worker_that_is_forked_from_one_that_used_the_ledger_loses_no_receipt(ledger_file: Path) -> None:
+    """
+    It opens the file itself: SQLite's locks do not survive a fork, and without them the log is deleted under it.
+    """
+    process = run("forked_later", ledger_file.with_name("other.db"), ledger_file)
+
+    told, _ = process.communicate(timeout=100)
+
+    assert (told, process.returncode) == ("Finished\n", 0)
+
+
 def run(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.effects.ledger.by_process", *map(str, arguments)]
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

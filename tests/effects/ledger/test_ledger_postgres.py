@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, inspect, make_url
@@ -33,6 +34,7 @@ from refold.effects.ledger.spending import Spending
 from refold.effects.ledger.store import store_of
 from refold.sql.postgres import SAFELY
 from tests.effects.conftest import Bench
+from tests.effects.ledger.test_ledger import run
 from tests.services.postgres import NO_ENCODING, Postgres, postgres
 
 pytestmark = pytest.mark.fault
@@ -228,6 +230,19 @@ def test_a_worker_that_stands_still_amid_a_change_holds_up_nobody(two: tuple[Led
     found = one.store.read("change")
     assert found is not None
     assert (found.holder, found.result) == (other.holder, '"paid"')
+
+
+def test_a_worker_that_is_forked_from_one_that_used_the_ledger_has_a_session_of_its_own(
+    server: Postgres, tmp_path: Path
+) -> None:
+    """
+    In one session each would read the other's answers.
+    """
+    process = run("forked_session", tmp_path / "other.db", server.url)
+
+    told, _ = process.communicate(timeout=100)
+
+    assert (told, process.returncode) == ("two True\n", 0)
 
 
 def test_a_session_may_be_handed_from_one_client_to_the_next(two: tuple[Ledger, Ledger]) -> None:
