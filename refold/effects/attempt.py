@@ -234,6 +234,7 @@ def _since(began: float) -> float:
 
 def as_application_error(failure: Failure, *, retryable: bool = False) -> ApplicationError:
     """The failure as a Temporal error; raise it without a cause, since a library's exception may quote a body."""
+    failure = encodable(failure)  # else the SDK sends another error in its place, and Temporal repeats the effect
     transient = failure.kind is FailureKind.TRANSIENT
     return ApplicationError(
         failure.message,

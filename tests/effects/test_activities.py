@@ -7,17 +7,19 @@ from dataclasses import replace
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from temporalio.api.failure import v1 as wire
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
 from refold import Cmd, Content, tool
 from refold.core.commands import Notify
 from refold.core.retry_policy import FailureKind
-from refold.effects import TryLater
+from refold.effects import Never, TryLater
 from refold.effects.activities import Effects
 from refold.effects.attempt import OTHERS_PAUSE
 from refold.effects.failures.verdicts import OTHERS_S
 from refold.effects.notify import Reminder
+from refold.temporal.data.payloads import data_converter
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in, name_of
 
 
@@ -113,6 +115,34 @@ async def test_what_is_tried_again_is_benign() -> None:
 
     assert caught.value.category is ApplicationErrorCategory.BENIGN
     assert failure_in(caught.value).retry_after == 7
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        pytest.param(Never("no such order", details={"answer": "cut \ud83d", "\ud83d": [1]}), id="details"),
+        pytest.param(Never("no such order", type="cut \ud83d"), id="type"),
+    ],
+)
+async def test_a_failure_that_quotes_half_a_character_is_sent(cut: Never) -> None:
+    """
+    Else Temporal repeats the effect, since the SDK sends an error of its own in place of one that it cannot write.
+    """
+
+    @tool(effect="at_least_once")
+    async def charge() -> None:
+        raise cut
+
+    async with Effects([charge]) as effects:
+        with pytest.raises(ApplicationError) as caught:
+            await Bench(effects).tool(Cmd.tool("t", charge))
+    sent = wire.Failure()
+    await data_converter().encode_failure(caught.value, sent)
+    found = await data_converter().decode_failure(sent)
+
+    assert isinstance(found, ApplicationError)
+    assert found.non_retryable
+    assert "cut \N{REPLACEMENT CHARACTER}" in (found.type or "") + str(found.details[0])
 
 
 async def test_closed_effects_say_so() -> None:
