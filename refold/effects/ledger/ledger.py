@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import uuid4
+from weakref import WeakSet
 
 from pydantic import JsonValue
 
@@ -122,6 +123,11 @@ class Ledger:
         self._holder = (0, "")
         self._lease_s = lease_s
         self._single_host = _flag(os.environ) if single_host is None else single_host
+        self._begin_anew()
+        _LEDGERS.add(self)
+
+    def _begin_anew(self) -> None:
+        """Perform nothing; also called in a process that was forked from this one, which has none of its threads."""
         self._changed = threading.Condition()
         self._holds: dict[str, _Hold] = {}
         self._pending_writes: list[_PendingWrite] = []
@@ -486,6 +492,17 @@ class Ledger:
         # The receipt says *executing* until its lease expires, and *unknown* from then on.
         log.error("receipt_not_written", key=key, fence=fence, error=describe(error))
         count(metrics.LEDGER_ANSWERS, "not_written")
+
+
+_LEDGERS: WeakSet[Ledger] = WeakSet()
+
+
+def _after_fork() -> None:
+    for ledger in tuple(_LEDGERS):
+        ledger._begin_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _with_receipt(hold: _Hold, change: Change) -> Change:

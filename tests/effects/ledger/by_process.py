@@ -5,6 +5,7 @@ Each verb says what it does line by line on stdout, and waits for a line on stdi
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import threading
@@ -99,6 +100,25 @@ def forked_later(_: Ledger, file: str) -> None:
     ledger.store.close()
     os.write(go_on[1], b".")
     os.waitpid(worker, 0)
+    say(type(Ledger(file).begin(ledger.ask("k", "charge", {}))).__name__)
+
+
+def forked_at_work(_: Ledger, file: str) -> None:
+    """Fork a worker from one that performs an effect; it asks for the same effect, and for another one."""
+
+    async def asked() -> None:
+        with ledger:
+            one, other = (ledger.ask(key, "charge", {}) for key in ("k", "other"))
+            say(*[type(await asyncio.wait_for(ledger.run(ledger.begin, ask), 20)).__name__ for ask in (one, other)])
+            os._exit(0)
+
+    with Ledger(file) as ledger:
+        begun = ledger.begin(ledger.ask("k", "charge", {}))
+        assert isinstance(begun, Begun)
+        if (worker := os.fork()) == 0:
+            asyncio.run(asked())
+        os.waitpid(worker, 0)
+        ledger.finish("k", begun.fence, "charged")
     say(type(Ledger(file).begin(ledger.ask("k", "charge", {}))).__name__)
 
 

@@ -348,6 +348,17 @@ def test_a_worker_that_is_forked_from_one_that_used_the_ledger_loses_no_receipt(
     assert (told, process.returncode) == ("Finished\n", 0)
 
 
+def test_a_worker_that_is_forked_from_one_at_work_has_threads_of_its_own(ledger_file: Path) -> None:
+    """
+    It waits for its parent's effect, performs another one, and leaves its parent at work.
+    """
+    process = run("forked_at_work", ledger_file.with_name("other.db"), ledger_file)
+
+    told, _ = process.communicate(timeout=100)
+
+    assert (told, process.returncode) == ("InProgress Begun\nFinished\n", 0)
+
+
 def run(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.effects.ledger.by_process", *map(str, arguments)]
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
