@@ -8,7 +8,7 @@ holds them. The number is left out while it is 1, which is the format of everyth
 To change how something is saved, raise `FORMAT`, keep a sample of the old format in `tests/formats`, and add to
 `UPCASTERS`, under the old number, a function for each kind of data that changed: it gets JSON data of the old format,
 and returns that of the next one. Data inside is upcast before what holds it. A field that is added with a default needs
-no new format: a worker that does not know it leaves a run that begins with it to others.
+no new format: a worker that does not know it leaves a run that begins with it to others, and a client says so.
 
 Rule 1: a newer format is never guessed at. Whoever meets one leaves the task to a newer release, and says so.
 Rule 2: digests are of entries as they were written (`refold.digests`), so a release that writes other entries stops the
@@ -18,13 +18,16 @@ is empty (`lean`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_core import from_json, to_json
 
+from refold.core.schema import problems
+from refold.core.values import REFUSAL_CHARS, shortened
 from refold.engine import EngineError
 
 FORMAT = 1
@@ -76,6 +79,32 @@ class NewerFormat(EngineError):
             f"this {kind} was saved in format {number}, and this release of refold reads formats up to {FORMAT}: "
             "use the release that saved it, or a newer one"
         )
+
+
+class NewerFields(NewerFormat):
+    """Something has the format of today and holds what this release does not know, such as a field."""
+
+    def __init__(self, kind: str, error: ValidationError) -> None:
+        self.kind = kind
+        self.number = FORMAT
+        EngineError.__init__(
+            self,
+            f"this {kind} is none that this release of refold reads: {shortened(problems(error), REFUSAL_CHARS)}; use "
+            "the release that wrote it, or a newer one",
+        )
+
+
+@contextmanager
+def known_here(kind: str) -> Iterator[None]:
+    """For reading what a newer release may have written, or sent.
+
+    Raises:
+        NewerFields: It does not fit the types of this release.
+    """
+    try:
+        yield
+    except ValidationError as error:
+        raise NewerFields(kind, error) from error
 
 
 def current(kind: str, data: Any, number: object) -> Any:

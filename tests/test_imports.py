@@ -64,7 +64,7 @@ MAY_IMPORT = {
     "seen": {"seen", "core"},
     "differences": set(),
     "junit": set(),
-    "formats": {"engine"},
+    "formats": {"engine", "core"},
     "task_lifecycle": {"engine", "core"},
     "task_store": {"task_lifecycle", "sql", "core"},
     "effects": {

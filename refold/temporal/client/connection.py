@@ -33,6 +33,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.errors import DefinitionError
 from refold.effects.asking import asked
 from refold.engine import NotConnected, TaskNotFound
+from refold.formats import known_here
 from refold.temporal.client import search, stopped
 from refold.temporal.client.errors import in_failed_state, refusals, server_refused, timed_out
 from refold.temporal.client.failed import try_anew
@@ -163,6 +164,7 @@ class Connection:
 
         Raises:
             WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError: As the SDK's `query`.
+            NewerFormat: The worker is of a newer release, and its answer holds what this one does not know.
             TaskNotFound, EngineError: As `standing`.
         """
         handle = self.client.get_workflow_handle(task_id, run_id=run_id)
@@ -179,7 +181,8 @@ class Connection:
         while True:
             attempt += 1
             try:
-                answer: T = await of_fitting_worker(self.client, task_id, ask)
+                with known_here("answer of a worker"):
+                    answer: T = await of_fitting_worker(self.client, task_id, ask)
             except WorkflowQueryRejectedError as rejected:
                 if rejected.status is not WorkflowExecutionStatus.CONTINUED_AS_NEW:  # it went on while we asked
                     raise

@@ -15,7 +15,7 @@ from refold.core.errors import InputRejected
 from refold.core.fold.snapshot import Snapshot
 from refold.engine import CodecError, StorageError
 from refold.engine.view import view_of
-from refold.formats import NewerFormat
+from refold.formats import NewerFormat, known_here
 from refold.record import receipts, record_of
 from refold.temporal.client.failed import failed_task
 from refold.temporal.data.payloads import load
@@ -49,7 +49,8 @@ async def answer(client: Client, description: WorkflowExecutionDescription, quer
     if not details:
         return None
     try:
-        [stopped] = await client.data_converter.decode(details, [Stopped])
+        with known_here("stopped task"):
+            [stopped] = await client.data_converter.decode(details, [Stopped])
         now = await load(stopped.snapshot, client.data_converter, saved_as=("snapshot", stopped.format))
     except (StorageError, CodecError, NewerFormat):
         return None  # one task that this process cannot read must not hide the others in a list

@@ -24,6 +24,7 @@ from refold.core.errors import InputRejected
 from refold.core.lifecycle import Ending, derive_status
 from refold.engine import NoWorker, TaskNotFound, TaskView, UnknownSkill
 from refold.engine.refusals import start_refused
+from refold.formats import NewerFields, known_here
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import of_task, why_effects_wait, why_unanswered
@@ -127,6 +128,7 @@ async def result_of(
         UnknownSkill: No worker has its skill; only where it is new.
         InputRejected: Its skill refused its input; only where it is new.
         TaskNotFound: It was deleted meanwhile.
+        NewerFormat: A newer release wrote it, and it holds what this one does not know.
         EngineError: The server refuses, or does not answer.
     """
     handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id, result_type=TaskResult)
@@ -135,16 +137,19 @@ async def result_of(
             completed = await handle.result(follow_runs=False)
     except WorkflowFailureError as error:
         cause = error.cause
-    except ValidationError:
+    except ValidationError as error:
+        if all(len(one["loc"]) > 1 for one in error.errors()):  # what is wrong is within a task and its journal
+            raise NewerFields("result", error) from error
         return None
     else:
         return completed if isinstance(completed, TaskResult) else None
-    if isinstance(cause, ApplicationError) and cause.type in ("TaskFailed", "TaskRejected") and cause.details:
-        return TaskResult.model_validate_json(to_json(cause.details[0]))
-    if isinstance(cause, ApplicationError) and new:
-        await _raise_refusal(connection, description, cause)
-    memo = await description.memo_value(RESULT_MEMO, None, type_hint=TaskResult)
-    return memo if isinstance(memo, TaskResult) else None
+    with known_here("result"):
+        if isinstance(cause, ApplicationError) and cause.type in ("TaskFailed", "TaskRejected") and cause.details:
+            return TaskResult.model_validate_json(to_json(cause.details[0]))
+        if isinstance(cause, ApplicationError) and new:
+            await _raise_refusal(connection, description, cause)
+        memo = await description.memo_value(RESULT_MEMO, None, type_hint=TaskResult)
+        return memo if isinstance(memo, TaskResult) else None
 
 
 def unanswered(description: WorkflowExecutionDescription, why: str) -> TaskView:

@@ -50,7 +50,7 @@ from temporalio.converter import (
 
 from refold.core.values import Deferred
 from refold.engine import CodecError, PayloadTooLarge
-from refold.formats import FORMAT, current
+from refold.formats import FORMAT, current, known_here
 from refold.temporal.data.codec import ENV as CODEC_ENV
 from refold.temporal.data.codec import KeyMissing, codec_from_env, fit, named_key, unlike, unlike_keys
 from refold.temporal.data.failures import EncodedFailureConverter, RefoldFailureConverter
@@ -143,7 +143,7 @@ async def load(stored: Stored[T], converter: DataConverter, *, saved_as: tuple[s
         ValueMissing: The value is not in this process's storage.
         ValueCorrupt: The stored bytes no longer match the hash.
         StorageUnusable: The storage cannot be read.
-        NewerFormat: A newer release saved it, in a format that this one does not know.
+        NewerFormat: A newer release saved it, in a format or with fields that this one does not know.
     """
     if stored.sha256 is None:
         return cast(T, stored.value)
@@ -152,9 +152,10 @@ async def load(stored: Stored[T], converter: DataConverter, *, saved_as: tuple[s
         raise TypeError("a stored value is read through refold's `data_converter()`; this client has another")
     held = type(stored).__pydantic_generic_metadata__["args"]
     raw, kind = await codec.read(stored.sha256), _adapter(held[0] if held else Any)
-    if saved_as is None or saved_as[1] == FORMAT:
+    if saved_as is not None and saved_as[1] != FORMAT:
+        raw = to_json(current(saved_as[0], from_json(raw), saved_as[1]))
+    with known_here("stored value"):
         return cast(T, kind.validate_json(raw))
-    return cast(T, kind.validate_json(to_json(current(saved_as[0], from_json(raw), saved_as[1]))))
 
 
 def data_converter(storage: Storage | None = None, codec: PayloadCodec | None = None) -> DataConverter:
