@@ -168,6 +168,9 @@ class Projector:
         whole = self._moved_at is None or now - self._all_at >= ALL_S
         since = None if whole or self._moved_at is None else self._moved_at - timedelta(seconds=LATE_S)
         newest, after = self._moved_at, None
+        if whole and self._known:  # another process may have emptied the tables, and been killed before it filled them
+            for task_id in await asyncio.to_thread(self._projection.cleared):
+                self._known.pop(task_id, None)
         here: set[str] = set()
         while True:
             page = [*await self._source.find(TaskFilter(moved_since=since), after=after, limit=PAGE)]

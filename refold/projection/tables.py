@@ -277,6 +277,14 @@ class Projection:
         while last is not None:  # some at a time: a transaction has a time limit, and others wait for it
             last = self._within(write, writes=True)
 
+    def cleared(self) -> list[str]:
+        """The ids of the tasks that `clear` has removed, and of which nobody has projected a transition since.
+
+        Raises:
+            ProjectionUnavailable: The database does not answer.
+        """
+        return self._within(lambda connection: [*connection.execute(select(_CLEARED.c.task_id)).scalars()])
+
     def dump(self) -> Iterator[str]:
         """Both tables as lines of JSON, in an order of their own: equal for equal tables that nobody writes to.
 

@@ -805,6 +805,43 @@ def test_a_table_that_is_rebuilt_while_a_hook_works_tells_nobody_twice(file: Pat
     assert heard == [1, 2]
 
 
+def test_a_table_that_was_emptied_and_not_made_anew_is_by_who_goes_on(file: Path) -> None:
+    """
+    A second process was to rebuild the tables, and was killed. The first one, which has written a task that has ended,
+    Another process began to rebuild the tables, and was killed. This one finds out when it looks at all tasks, also for
+    a task that has ended, which it reads no more; and it tells nobody twice.
+    """
+    engine, now = engine_with("over", "open", "later", fetch="done"), 0.0
+    for task_id in ("over", "later"):
+        answer(engine, task_id)
+    heard: list[str] = []
+    projection = Projection(str(file))
+    projector = Projector(engine, projection, [lambda one: heard.append(one.task_id)], clock=lambda: now)
+    asyncio.run(projector.once())
+    whole, told = list(projection.dump()), len(heard)
+    killed = Projection(str(file))
+    killed.clear()
+    asyncio.run(Projector(Only(engine, "later"), killed).once())
+
+    now += ALL_S
+    asyncio.run(projector.once())
+
+    assert list(projection.dump()) == whole
+    assert len(heard) == told
+
+
+class Only(Counted):
+    """An engine that lists one task."""
+
+    def __init__(self, engine: FakeEngine, task_id: str) -> None:
+        super().__init__(engine)
+        self.task_id = task_id
+
+    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+        found = await super().find(wanted, after=after, limit=limit)
+        return [one for one in found if one.task_id == self.task_id]
+
+
 @pytest.mark.parametrize("rebuilt", [False, True])
 def test_what_hooks_received_of_a_removed_task_counts_for_no_other(file: Path, rebuilt: bool) -> None:
     """
