@@ -236,8 +236,11 @@ class Projector:
         if newest is not None and newest.at == row.updated_at:
             return row, entries
         await entries.aclose()
-        await asyncio.to_thread(self._projection.forget, task.task_id)
-        return TaskRow(task_id=task.task_id, skill=task.skill), self._source.journal(task.task_id)
+        if await asyncio.to_thread(self._projection.forget, row):
+            row = TaskRow(task_id=task.task_id, skill=task.skill)
+        else:
+            row = await asyncio.to_thread(self._projection.row, task.task_id)  # compared in its turn
+        return await self._unprojected(task, row)
 
     async def _tell(self, done: Round) -> None:
         after = ""

@@ -240,18 +240,28 @@ class Projection:
 
         self._within(write, writes=True)
 
-    def forget(self, task_id: str) -> None:
+    def forget(self, row: TaskRow) -> bool:
         """Delete a task's rows, and the record of what hooks received of it: another task has its id now.
+
+        Args:
+            row: The task as it was read. Where another process has changed it since, nothing is deleted.
+
+        Returns:
+            Whether the rows were deleted.
 
         Raises:
             ProjectionUnavailable: The database does not answer.
         """
 
-        def write(connection: Connection) -> None:
+        def write(connection: Connection) -> bool:
+            now = _row(connection, row.task_id, row.skill)
+            if (now.seq, now.updated_at) != (row.seq, row.updated_at):
+                return False
             for table in (TRANSITIONS, TASKS, _MADE, _TOLD, _CLEARED):
-                connection.execute(delete(table).where(table.c.task_id == task_id))
+                connection.execute(delete(table).where(table.c.task_id == row.task_id))
+            return True
 
-        self._within(write, writes=True)
+        return self._within(write, writes=True)
 
     def clear(self) -> None:
         """Empty the two tables, to project again. What hooks have received stays recorded: none is called twice.

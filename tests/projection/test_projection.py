@@ -179,7 +179,7 @@ def test_tables_of_any_size_are_dumped(file: Path, monkeypatch: pytest.MonkeyPat
     assert [*projection.dump()] == whole
     lines = projection.dump()
     first = next(lines)
-    projection.forget("c")
+    projection.forget(projection.row("c"))
     assert [first, *lines] == [line for line in whole if '"c"' not in line]
 
 
@@ -463,6 +463,42 @@ def test_a_slower_projector_takes_nothing_back(file: Path) -> None:
     projection.told(made[0])
 
     assert projection.untold() == []
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_two_that_find_an_id_used_again_write_the_new_task_once(file: Path, tmp_path: Path, answered: bool) -> None:
+    """
+    The slower one has read the earlier task's row before the other one wrote the new task, and takes nothing of that
+    back: neither its rows, though the slower one is killed before it writes any, nor what hooks have received.
+    """
+    earlier, later = engine_with("t"), engine_with()
+    answer(earlier, "t")
+    later.clock.advance(3600)
+    asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
+    if answered:
+        answer(later, "t")
+    heard: list[int] = []
+    projection, other = Projection(str(file)), Projection(str(tmp_path / "other.db"))
+    asyncio.run(Projector(earlier, projection, [lambda one: heard.append(one.number)]).once())
+    heard.clear()
+    faster = Projector(later, Projection(str(file)), [lambda one: heard.append(one.number)])
+
+    class Slower(Counted):
+        async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+            if self.read:
+                raise KeyboardInterrupt
+            self.read.append(task_id)
+            await faster.once()
+            async for entry in self.engine.journal(task_id, after=after):
+                yield entry
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(Projector(Slower(later), projection).once())
+    asyncio.run(faster.once())
+    asyncio.run(Projector(later, other).once())
+
+    assert [*projection.dump()] == [*other.dump()]
+    assert heard == ([1, 2, 3, 4, 5, 6] if answered else [1, 2])
 
 
 @pytest.mark.parametrize("trouble", [NoWorker("nobody answers"), NotConnected("nobody answers")])
@@ -855,7 +891,7 @@ def test_what_hooks_received_of_a_removed_task_counts_for_no_other(file: Path, r
     asyncio.run(Projector(earlier, projection).once())
     (received,) = projection.untold()
     if rebuilt:
-        projection.forget("t")
+        projection.forget(projection.row("t"))
         asyncio.run(Projector(later, projection).once())
     projection.clear()
     projection.told(received[-1])
