@@ -285,7 +285,13 @@ class Folder:
             return WRITTEN_LATELY
         path = self._path(key)
         try:
-            path.unlink(missing_ok=True)
+            # Out of the way of `_put` first, which then writes the value anew; what it has touched before, goes back.
+            with suppress(FileNotFoundError):
+                gone = path.replace(path.with_name(f"{_NEW}{key}"))
+                if unused_since is not None and gone.stat().st_mtime > unused_since:
+                    gone.replace(path)
+                    return WRITTEN_LATELY
+                gone.unlink()
             for new in path.parent.glob(f"{_NEW}*"):
                 with suppress(FileNotFoundError):  # its writer has just finished
                     if new.stat().st_mtime < time.time() - _LEFT_S:

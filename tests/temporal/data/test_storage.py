@@ -20,6 +20,7 @@ from refold.temporal.data.buckets.bucket import RENEWED_S, Bucket, Objects, S3Ob
 from refold.temporal.data.payloads import Stored, data_converter
 from refold.temporal.data.storage import (
     ENV,
+    WRITTEN_LATELY,
     Folder,
     Off,
     StorageUnusable,
@@ -317,6 +318,31 @@ async def test_what_a_killed_writer_left_goes_with_its_value(folder: Folder, sto
 
 
 # --- a bucket
+
+
+async def test_a_value_that_is_put_while_it_is_removed_stays(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Another process puts an equal one between the look at its age and its removal: its task would lack it.
+    """
+    await folder.put(KEY, DATA)
+    file, old = folder.path / KEY[:2] / KEY, time.time() - 3600
+    os.utime(file, (old, old))
+    used = Folder._used
+
+    def used_and_then_put(self: Folder, key: str, since: float) -> bool:
+        found = used(self, key, since)
+        self._put(KEY, DATA)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "_used", used_and_then_put)
+        assert await folder.remove(KEY, unused_since=old + 60) == WRITTEN_LATELY
+
+    assert await folder.get(KEY) == DATA
+    assert [*file.parent.iterdir()] == [file]
+    os.utime(file, (old, old))
+    assert await folder.remove(KEY, unused_since=old + 60) == ""
+    assert [*file.parent.iterdir()] == []
 
 
 async def test_a_bucket_keeps_values_under_its_prefix() -> None:
