@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 
@@ -90,12 +91,12 @@ def approval_app(
 ) -> Starlette:
     """The application, with its one route.
 
-    Answers 200 with the task; 202 with its id, and a note, if the task has taken the decision and the server then does
-    not say how it stands; 401 for an unknown caller; 403 for one who names another approver without being allowed to,
-    or may not decide at this gate; 404 for a task that does not exist; 409 if the task refuses the decision: the gate
-    is not open, or shows something else, the approver has granted already, or `REFOLD_APPROVAL_KEY` is missing or
-    another than the workers have; 413 and 422 for a body that does not fit; 503 if no worker, server or storage
-    answers.
+    Answers 200 with the task, or with its id and a note for a caller who may not see it any more; 202 with its id, and
+    a note, if the task has taken the decision and the server then does not say how it stands; 401 for an unknown
+    caller; 403 for one who names another approver without being allowed to, or may not decide at this gate; 404 for a
+    task that does not exist; 409 if the task refuses the decision: the gate is not open, or shows something else, the
+    approver has granted already, or `REFOLD_APPROVAL_KEY` is missing or another than the workers have; 413 and 422 for
+    a body that does not fit; 503 if no worker, server or storage answers.
 
     Args:
         engine: Runs the tasks. It signs each decision, for which it needs `REFOLD_APPROVAL_KEY`.
@@ -124,7 +125,7 @@ def approval_app(
         try:
             if not await may_see(caller, said.task_id):
                 raise TaskNotFound(said.task_id)
-            return await _decide(engine, said, approver, caller)
+            return await _decide(engine, said, approver, caller, may_see)
         except TaskNotFound as error:
             return _answer(404, str(error))
         except InputRejected as error:
@@ -139,7 +140,15 @@ def approval_app(
     return Starlette(routes=[Route("/approval-callback", callback, methods=["POST"])])
 
 
-async def _decide(engine: Engine, said: ApprovalBody, approver: str, caller: str) -> JSONResponse:
+async def _shown(view: TaskView, caller: str, may_see: MaySee) -> JSONResponse:
+    """The task after the decision; of one that the caller may not see any more, that it has taken the decision."""
+    with suppress(EngineError):  # it was taken, whatever comes now
+        if await may_see(caller, view.task_id):
+            return JSONResponse(view.model_dump(mode="json"))
+    return JSONResponse({"task_id": view.task_id, "note": "the task has taken the decision, and goes on"})
+
+
+async def _decide(engine: Engine, said: ApprovalBody, approver: str, caller: str, may_see: MaySee) -> JSONResponse:
     wait = _gate(await engine.look(said.task_id), said.gate)
     if wait is not None and (why := _bars(wait, approver)):
         return _answer(403, f"{approver} may not decide at gate {wait.slot!r}: {why}")
@@ -153,7 +162,7 @@ async def _decide(engine: Engine, said: ApprovalBody, approver: str, caller: str
         said_at=said.timestamp,
     )
     view = await engine.decide_together(said.task_id, [made], approver=approver, vouched_by=caller)
-    return JSONResponse(view.model_dump(mode="json"))
+    return await _shown(view, caller, may_see)
 
 
 def _bars(wait: WaitView, approver: str) -> str:

@@ -11,7 +11,7 @@ from a2a.client import ClientCallContext, ClientConfig, create_client
 from a2a.client.auth import AuthInterceptor, CredentialService
 from a2a.types import GetTaskRequest, ListTasksRequest
 
-from refold import Content, Status
+from refold import Content, Ctx, GatePolicy, Status, Transition, flow_skill, step
 from refold.a2a import Security, Settings, a2a_app
 from refold.a2a.security.api_keys import api_keys
 from refold.a2a.tasks.push import WebhookPush
@@ -242,6 +242,33 @@ async def test_the_callback_knows_the_same_callers(http: httpx.AsyncClient, fake
     assert await decide("boss", tasks[0]) == 200
     assert await decide("desk", tasks[1], approver="boss") == 200
     assert [(await fake.look(task)).status for task in tasks] == [Status.COMPLETED] * 2
+
+
+@flow_skill(id="pays")
+class Pays:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.approve("pay", "Pay?", show=1, policy=GatePolicy(approvers=("boss",)))
+        return ctx.complete(await ctx.tool("fetch"))
+
+
+async def test_who_decided_by_the_callback_reads_nothing_of_what_follows() -> None:
+    """
+    As over A2A, that is the owner's; a service that decides for others sees every task.
+    """
+    fake = FakeEngine([Pays], answers={"fetch": "for ada alone"})
+    app = a2a_app(fake, [Pays], Settings(url=BASE), security=SECURITY)
+    tasks = [(await fake.start("pays", Content.from_text("x"), owner="ada")).task_id for _ in range(2)]
+    answers = {}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app, client=("203.0.113.7", 1))) as http:
+        for caller, task in zip(("boss", "desk"), tasks, strict=True):
+            body = {"task_id": task, "decision": "approved", "approver": "boss"}
+            headers = {"X-API-Key": f"key-of-{caller}-0123456789"}
+            answers[caller] = await http.post(f"{BASE}/approval-callback", json=body, headers=headers)
+
+    assert [one.status_code for one in answers.values()] == [200, 200]
+    assert answers["boss"].json() == {"task_id": tasks[0], "note": "the task has taken the decision, and goes on"}
+    assert answers["desk"].json()["messages"][-1]["text"] == "for ada alone"
 
 
 async def test_a_message_has_so_many_parts(by: dict[str, Calls]) -> None:
