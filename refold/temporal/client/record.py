@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.fold.journal import as_said
 from refold.core.lifecycle import TaskState
-from refold.engine import EngineError, StorageError, TaskNotFound
+from refold.engine import EngineError, NoWorker, StorageError, TaskNotFound
 from refold.engine.refusals import START_REFUSED
 from refold.engine.view import with_first
 from refold.record import TaskRecord, record_of, with_entries
@@ -25,6 +25,7 @@ from refold.temporal.client.record_cache import RecordCache, Standing
 from refold.temporal.client.views import result_of, why_refused
 from refold.temporal.data.inputs import start_from
 from refold.temporal.data.payloads import load
+from refold.temporal.data.search_attributes import OWNER, keyed
 from refold.temporal.data.wire import TaskStart
 
 ENDED_OUTSIDE = "Temporal ended it from outside"
@@ -83,8 +84,18 @@ async def _ended(connection: Connection, cache: RecordCache, description: Workfl
 async def _as_started(
     connection: Connection, description: WorkflowExecutionDescription, note: str, reason: str = ""
 ) -> TaskRecord:
-    """The task as its last run began, where neither worker nor result says how it went on."""
+    """The task as its last run began, where neither worker nor result says how it went on.
+
+    Raises:
+        NoWorker: It has an owner whose name this process cannot read, and its worker does not answer.
+        EngineError: The same of a task that has ended.
+    """
     start = await start_of(connection, description)
+    # The index has a hash of the owner alone. Without the name the task would count as one that has no owner.
+    owned = description.typed_search_attributes.get(OWNER) not in (None, keyed(OWNER.name, ""))
+    if owned and start == TaskStart():
+        kind = NoWorker if description.status is WorkflowExecutionStatus.RUNNING else EngineError
+        raise kind(f"what task {description.id!r} began with cannot be read, nor whose it is: {note}")
     listed = search.as_listed(description)
     fields = {
         "at": description.close_time or description.start_time,

@@ -222,6 +222,28 @@ async def test_a_task_that_a_client_cannot_read_hides_no_other(
     assert "is not in the folder" in shown[ids[1]].note
 
 
+@pytest.mark.parametrize("owner", ["ada", None])
+async def test_a_task_whose_start_a_client_cannot_read_is_not_nobodys(
+    client: Client, folder: Folder, owner: str | None
+) -> None:
+    """
+    No worker is there, and the client lacks the value with the owner's name: it neither gives the task to those who
+    have none, nor tells the owner that there is no such task. The index says which task is nobody's.
+    """
+    task_id = f"large-{uuid4().hex[:8]}"
+    nobody = TemporalEngine(client, "nobody-reads", patience=timedelta(seconds=1))
+    await nobody.start("talk", as_content("x" * 40_000), task_id=task_id, owner=owner)
+    config: dict[str, Any] = {**client.config(), "data_converter": data_converter(folder)}
+    lacking = TemporalEngine(Client(**config), "nobody-reads", patience=timedelta(seconds=1))
+
+    assert (await nobody.record(task_id)).owner == owner
+    if owner is None:
+        assert (await lacking.record(task_id)).owner is None
+    else:
+        with pytest.raises(EngineError, match=f"what task {task_id!r} began with cannot be read, nor whose it is"):
+            await lacking.record(task_id)
+
+
 @pytest.mark.parametrize("lacking", [True, False], ids=["lacking", "away"])
 async def test_entries_that_the_storage_lacks_are_gone(
     engine: TemporalEngine, client: Client, folder: Folder, lacking: bool
