@@ -28,7 +28,7 @@ from refold.temporal.data.wire import Segment, Stopped, TaskResult, TaskStart
 from refold.temporal.replay.asked import left_behind, recorded_in
 from refold.temporal.replay.values import clear, data_in
 from tests.records import replaying
-from tests.temporal.worker.activated import Activated
+from tests.temporal.worker.activated import Activated, performed
 from workflows.hello import HelloWorkflow
 
 AT = "2026-01-01T00:00:00Z"
@@ -203,6 +203,27 @@ async def test_a_worker_leaves_a_run_with_fields_that_it_does_not_know_to_others
         assert "newer_field" in done.successful.commands[-1].fail_workflow_execution.failure.message
     else:
         assert "another release of refold saved this task's run before" in done.failed.failure.message
+        assert "newer_field" in done.failed.failure.message
+
+
+@pytest.mark.parametrize("replaying", [False, True])
+async def test_a_worker_leaves_a_result_with_fields_that_it_does_not_know_to_others(replaying: bool) -> None:
+    """
+    The effect was performed, by a worker of a newer release, and one of these can take its result. What was recorded
+    stays: an earlier release failed the command.
+    """
+    task = Activated(HelloWorkflow, "t")
+    [asked] = [
+        one.schedule_activity
+        for one in task.activated(3, task.initialized("Ada"), replaying=replaying).successful.commands
+        if one.HasField("schedule_activity")
+    ]
+    done = task.activated(6, performed(asked.seq, {"value": "Hello!", "newer_field": 1}), replaying=replaying)
+
+    if replaying:
+        assert "its result cannot be read" in done.successful.commands[-1].fail_workflow_execution.failure.message
+    else:
+        assert "another release of refold returned this result" in done.failed.failure.message
         assert "newer_field" in done.failed.failure.message
 
 

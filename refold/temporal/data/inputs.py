@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadConverter
@@ -67,6 +67,12 @@ class Unread:
 
     why: str
     size: int
+
+
+class Newer(Unread):
+    """A result with fields that this release does not know, and otherwise one of refold's: a newer one returned it."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,17 @@ class TaskPayloadConverter(PayloadConverter):
             encoding = payload.metadata.get("encoding", b"no encoding").decode(errors="replace")
             size = len(payload.data)
             why = f"{size:,} bytes of {shortened(encoding, 100)}: {shortened(found, CAME_CHARS)}"
-            return Unread(why, size)
+            newer = isinstance(error, ValidationError) and adds_fields(error, payload.data)
+            return Newer(why, size) if newer else Unread(why, size)
+
+
+def adds_fields(error: ValidationError, data: bytes) -> bool:
+    """Whether all that is wrong with JSON are fields that this release does not know, beside some that it knows."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    if any(one["type"] != "extra_forbidden" for one in found):
+        return False
+    given, unknown = from_json(data), {one["loc"][0] for one in found if len(one["loc"]) == 1}
+    return isinstance(given, dict) and not unknown.issuperset(given)
 
 
 def _judgeable(payload: Payload, value: Any) -> Any:

@@ -142,6 +142,14 @@ def fired(timer: int) -> WorkflowActivationJob:
     return job
 
 
+def performed(activity: int, result: Any) -> WorkflowActivationJob:
+    """The result of the activity of this number."""
+    job = WorkflowActivationJob()
+    job.resolve_activity.seq = activity
+    job.resolve_activity.result.completed.result.CopyFrom(CONVERTER.payload_converter.to_payload(result))
+    return job
+
+
 def part_started(number: int) -> WorkflowActivationJob:
     job = WorkflowActivationJob()
     job.resolve_child_workflow_execution_start.seq = number

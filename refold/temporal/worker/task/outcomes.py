@@ -9,6 +9,7 @@ from typing import Any, assert_never
 
 from pydantic import ValidationError
 from pydantic_core import to_json
+from temporalio import workflow
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -36,10 +37,11 @@ from refold.core.events import (
 )
 from refold.core.fold.wanted import Alarm, Perform, SendAnswer, Want
 from refold.core.retry_policy import Failure, FailureKind
+from refold.core.schema import problems
 from refold.core.values import Value
 from refold.engine import PayloadTooLarge
 from refold.temporal.data.failures import NOT_READABLE
-from refold.temporal.data.inputs import Unread
+from refold.temporal.data.inputs import AnotherRelease, Newer, Unread, adds_fields
 from refold.temporal.data.wire import TaskResult
 
 LOST_S = 3600.0
@@ -85,6 +87,7 @@ def local_outcome(want: Perform, done: asyncio.Future[Any]) -> LocalOutcome:
 
     Raises:
         AnotherLedger: Another worker has to go on with the task.
+        AnotherRelease: The same.
     """
     if done.cancelled():
         return LocalOutcome()  # by its worker, which is stopped
@@ -102,13 +105,28 @@ def local_outcome(want: Perform, done: asyncio.Future[Any]) -> LocalOutcome:
 
 
 def _read_local(want: Perform, brought: Any) -> LocalOutcome:
+    written = b""
     try:
         at, value = brought
         kind, written = _VALUES.get(type(want.command)), to_json(value)
         event = _result_or_failure(want, value if kind is None else kind.model_validate_json(written))
         return LocalOutcome(event=event, at=_moment(at), recorded=True, size=len(written))
-    except (TypeError, ValueError):  # an `Unread`, for example
+    except (TypeError, ValueError) as error:  # an `Unread`, for example
+        if isinstance(error, ValidationError) and adds_fields(error, written):
+            _leave_newer(problems(error))
         return LocalOutcome()
+
+
+def _leave_newer(why: str) -> None:
+    """Leave a result that this release cannot read to workers of the newer one whose worker brought it.
+
+    Not in a replay: of what an earlier release took for a failure, or for an effect that goes over, the task goes on.
+
+    Raises:
+        AnotherRelease: Another worker has to go on with the task.
+    """
+    if not workflow.unsafe.is_replaying():
+        raise AnotherRelease(f"another release of refold returned this result: {why}")
 
 
 def _moment(milliseconds: float) -> datetime:
@@ -119,7 +137,11 @@ _VALUES: dict[type, type[Value]] = {CallLlm: LlmOutcome, CallChat: Reply}
 
 
 def outcome(want: Want, done: asyncio.Future[Any]) -> Event | None:
-    """The event that a finished future is; None for what was canceled because nobody wants it any more."""
+    """The event that a finished future is; None for what was canceled because nobody wants it any more.
+
+    Raises:
+        AnotherRelease: Another worker has to go on with the task.
+    """
     if done.cancelled():
         return None
     error = done.exception()
@@ -140,6 +162,8 @@ _OF_REFOLD = {CallLlm: LlmOutcome, CallChat: Reply, CallSkill: SkillOutcome | Ta
 
 def _result_or_failure(want: Perform, value: Any) -> Event:
     """The command's result; a failure where it is none, which an activity or a workflow of any program may return."""
+    if isinstance(value, Newer):
+        _leave_newer(value.why)
     expected = _OF_REFOLD.get(type(want.command), object)
     try:
         if isinstance(value, expected) and not isinstance(value, Unread):

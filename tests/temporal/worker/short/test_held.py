@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 from temporalio.bridge.proto.workflow_activation import WorkflowActivationJob
 from temporalio.bridge.proto.workflow_commands import ScheduleLocalActivity
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
 from refold import Content
 from refold.core.events import UserMessage
@@ -25,11 +26,14 @@ class Part:
         stretch: The local activity that performs the stretch.
         run: The run, for that activity.
         looked: The outcome of the stretch's only effect. Then the part asks again.
+
+    Args:
+        effect: What the part does in the stretch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, effect: str = "glance a") -> None:
         self._part = Activated(ShortErrandWorkflow, "whole/1.1", part_of="whole")
-        start = TaskStart(message=UserMessage(content=Content.from_text("ask one\nglance a\nask two")), parent="whole")
+        start = TaskStart(message=UserMessage(content=Content.from_text(f"ask one\n{effect}\nask two")), parent="whole")
         self._length = 0
         self.act(self._part.initialized(start.model_dump(mode="json")))
         self.act(delivered(1))
@@ -43,11 +47,15 @@ class Part:
 
     def act(self, *jobs: WorkflowActivationJob) -> list[str]:
         """The kinds of the commands that a workflow task with these jobs brings."""
-        self._length += 3
-        completion = self._part.activated(self._length, *jobs)
+        completion = self.activated(*jobs)
         assert not completion.HasField("failed"), completion.failed.failure.message
         self._commands = completion.successful.commands
         return [str(command.WhichOneof("variant")) for command in self._commands]
+
+    def activated(self, *jobs: WorkflowActivationJob, replaying: bool = False) -> WorkflowActivationCompletion:
+        """A workflow task with these jobs."""
+        self._length += 3
+        return self._part.activated(self._length, *jobs, replaying=replaying)
 
     def asked(self, kind: str) -> ScheduleLocalActivity:
         """The local activity of this type that the last workflow task asked for."""
@@ -98,3 +106,22 @@ async def test_thousands_of_held_messages_are_taken_in_several_workflow_tasks() 
     assert taken == ["start_timer", "start_timer", "complete_workflow_execution"]
     refused = [line for line in logs if line["event"] == "event_refused"]
     assert len(refused) == len(messages) - 1  # the first was the answer
+
+
+@pytest.mark.parametrize("replaying", [False, True])
+async def test_a_recorded_result_of_a_newer_release_is_left_to_its_workers(replaying: bool) -> None:
+    """
+    Its worker died after it had recorded a model's answer, which has a field that this release does not know. An
+    activity of its own could not bring it either, and what history says of that one no newer worker could replay.
+    """
+    part = Part("Say something.")
+    label, at, _ = part.looked
+    answer = [label, at, {"value": "green", "newer_field": 1}]
+
+    if replaying:  # as an earlier release recorded it
+        done = part.activated(ended(part.stretch, [answer]), replaying=True)
+        assert "schedule_activity" in [str(one.WhichOneof("variant")) for one in done.successful.commands]
+    else:
+        assert part.run.take(answer).over
+        failed = part.activated(ended(part.stretch, [answer])).failed.failure.message
+        assert failed.startswith("another release of refold returned this result: newer_field: ")
