@@ -65,8 +65,9 @@ Record: TypeAlias = list[Any]
 
 - when its result was recorded, in milliseconds since 1970, and the result;
 - or what is known of its failure (`failed`);
-- or None: the result has `ALONE_BYTES` or more, and a local activity of its own brings it. A record of an earlier
-  release has nothing in this place.
+- or None: the result has `ALONE_BYTES` or more, and a local activity of its own brings it;
+- or nothing in this place: the same, and other effects are asked for meanwhile, as earlier releases did. The last
+  record has this form where nothing else is asked for, so that workers of these releases replay it, too.
 """
 
 
@@ -196,6 +197,7 @@ class Stretch:
                 for asked in wants.asked:
                     self._going[asked.id] = self._begun(asked)
                 wants = await self._told(await self._next())
+            self._end_as_before(wants)
         except asyncio.CancelledError:
             if self._telling or not self._records:
                 raise
@@ -211,6 +213,12 @@ class Stretch:
         if self._has_place:
             self._has_place = False
             self._places.release()
+
+    def _end_as_before(self, wants: NextWants) -> None:
+        """Write a large result, if it is the only one and nothing else is asked for, as earlier releases did."""
+        large = [record for record in self._records if is_large(record)]
+        if len(large) == 1 and large[0] is self._records[-1] and not (self._going or wants.asked):
+            self._records[-1] = large[0][:1]
 
     def _begun(self, asked: AskedEffect) -> Going:
         if (failure := self._run.untold.pop(asked.id, None)) is not None:

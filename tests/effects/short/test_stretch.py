@@ -111,6 +111,27 @@ async def test_what_follows_a_large_result_has_a_record_of_its_own(threads: Thre
     assert code.began.count("fails") == 1
 
 
+@pytest.mark.parametrize(
+    ("labels", "last"),
+    [
+        (("large",), ["large"]),
+        (("a", "large"), ["large"]),
+        (("large", "b"), ["large", None]),
+        (("large", "large too"), ["large too", None]),
+    ],
+)
+async def test_workers_of_an_earlier_release_replay_a_large_result_that_comes_alone(
+    threads: ThreadPool, labels: tuple[str, ...], last: Record
+) -> None:
+    """
+    After a rollback, too: they would do the same. Only beside other effects they would ask for these at once.
+    """
+    code = Code(*labels)
+    code.going.set()
+
+    assert (await performed(code, threads).records())[-1] == last
+
+
 async def test_a_record_that_no_replay_could_give_in_time_is_refused(
     threads: ThreadPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,6 +172,21 @@ def test_large_results_come_one_by_one_before_the_stretch_goes_on() -> None:
     assert next_stretch == worker.asked.seq + 1
 
 
+def test_a_large_result_in_the_form_of_earlier_releases_is_brought_alike_live_and_in_a_replay() -> None:
+    """
+    Nothing else is asked for beside it.
+    """
+    live, replay = Flow(lambda _: None), Flow(lambda _: None)
+    worker, again = Worker(live), Worker(replay)
+    for record in (A, LARGE_B):
+        worker.run.take(record)
+
+    for one, flow in ((worker, live), (again, replay)):
+        assert asked(one.ended([A, LARGE_B[:1]])) == [SECOND]
+        assert one.large(SECOND) == []
+        assert flow.told == [2, SECOND, 1]
+
+
 def test_a_large_result_that_is_given_up_is_not_brought() -> None:
     """
     Core never had its activity, so it has none to cancel.
