@@ -327,6 +327,15 @@ def is_failure(record: Record) -> bool:
     return len(record) == 2 and record[1] is not None
 
 
+def is_known(record: Any) -> bool:
+    """Whether the record has a form that this release knows."""
+    match record:
+        case [str()] | [str(), None] | [str(), {"type": _, "message": str()}] | [str(), int() | float(), _]:
+            return True
+        case _:
+            return False
+
+
 def failed(label: str, error: BaseException) -> Record:
     """The record of a failure."""
     if not isinstance(error, ApplicationError):

@@ -43,7 +43,17 @@ from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 
 from refold.core.lineage.ids import place
-from refold.effects.short.stretch import RUNS, STRETCH, AskedEffect, NextWants, Record, error_of, is_failure, is_large
+from refold.effects.short.stretch import (
+    RUNS,
+    STRETCH,
+    AskedEffect,
+    NextWants,
+    Record,
+    error_of,
+    is_failure,
+    is_known,
+    is_large,
+)
 from refold.temporal.data.wire import LEDGER_ACTIVITY, STRETCH_END
 from refold.temporal.worker.activation.batches import ENDS, OWN, Activate
 
@@ -55,6 +65,7 @@ if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
 LATE = "a local activity ended with the workflow task before; the workflow task is tried again in its order"
+NEWER = "another release of refold recorded what the task's effects brought, in a form that this worker does not know"
 LOST = "outcomes that the task was given did not reach history; the workflow task is tried again"
 
 _DIFFERS = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
@@ -246,6 +257,9 @@ class Joined:
         if out.kept.HasField("failed") or self._over:
             return
         out.given += 1
+        if not is_known(record):
+            _fail(out.kept, NEWER)
+            return
         seq, asked = next(iter(self._asked.items()), (0, None))
         label = None if asked is None else _label(asked)
         if label != record[0] and record[0] in out.nobodys:
@@ -388,5 +402,5 @@ def _fail(completion: WorkflowActivationCompletion, why: str) -> None:
 
 
 def _records(result: ActivityResolution) -> Sequence[Record]:
-    records: Sequence[Record] = from_json(result.completed.result.data)
-    return records
+    records = from_json(result.completed.result.data)
+    return records if isinstance(records, list) else [[]]  # of no form that is known

@@ -13,7 +13,7 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from refold.effects.short.stretch import RUNS, STRETCH, AskedEffect, Record, Run
 from refold.temporal.data.wire import STRETCH_END
 from refold.temporal.worker.activation.batches import BATCH, Batches
-from refold.temporal.worker.short.joined import LATE, LOST, Joined
+from refold.temporal.worker.short.joined import LATE, LOST, NEWER, Joined
 
 LARGE = 9
 """The number of an activity of its own, which brings a large result."""
@@ -185,6 +185,19 @@ def test_a_large_result_in_the_form_of_earlier_releases_is_brought_alike_live_an
         assert asked(one.ended([A, LARGE_B[:1]])) == [SECOND]
         assert one.large(SECOND) == []
         assert flow.told == [2, SECOND, 1]
+
+
+@pytest.mark.parametrize(
+    "recorded", [[["1.2 tool.a", 1_000, "a", "more"]], [["1.2 tool.a", "more"]], [{"label": "1.2 tool.a"}], {"a": [A]}]
+)
+def test_a_record_in_a_form_that_is_not_known_is_left_to_another_release(recorded: list[Record]) -> None:
+    """
+    The log of the worker says so, and the task goes on where it is known.
+    """
+    flow = Flow(lambda _: None)
+
+    assert Worker(flow).ended(recorded).failed.failure.message == NEWER
+    assert flow.told == []
 
 
 def test_a_large_result_that_is_given_up_is_not_brought() -> None:
