@@ -9,6 +9,7 @@ To change how something is saved, raise `FORMAT`, keep a sample of the old forma
 `UPCASTERS`, under the old number, a function for each kind of data that changed: it gets JSON data of the old format,
 and returns that of the next one. Data inside is upcast before what holds it. A field that is added with a default needs
 no new format: a worker that does not know it leaves to others a run that begins with it, a result that has it, and what
+no new format: a worker that does not know it leaves to others a run that begins with it, a result that has it, and what
 a task and its parts tell each other; a client says so.
 
 Rule 1: a newer format is never guessed at. Whoever meets one leaves the task to a newer release, and says so.

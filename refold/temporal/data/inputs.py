@@ -107,6 +107,10 @@ class AnotherRelease(Exception):
     """Newer code started or saved a task, refold's or its skill's: a worker with that code can go on with it."""
 
 
+class NewFields(InputRejected):
+    """What came has fields that this release does not know, and nothing else is wrong with it."""
+
+
 class QuestionAbsent(StorageError, FailureError):
     """What a query asks cannot be got here.
 
@@ -149,12 +153,20 @@ class TaskPayloadConverter(PayloadConverter):
             return Newer(why, size) if newer else Unread(why, size)
 
 
-def adds_fields(error: ValidationError, data: bytes) -> bool:
-    """Whether all that is wrong with JSON are fields that this release does not know, beside some that it knows."""
+def adds_fields(error: ValidationError, data: Any) -> bool:
+    """Whether all that is wrong with data are fields that this release does not know, beside some that it knows.
+
+    Args:
+        error: What is wrong.
+        data: JSON data, or its text as bytes.
+    """
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if any(one["type"] != "extra_forbidden" for one in found):
         return False
-    given, unknown = from_json(data), {one["loc"][0] for one in found if len(one["loc"]) == 1}
+    given, unknown = (
+        from_json(data) if isinstance(data, bytes) else data,
+        {one["loc"][0] for one in found if len(one["loc"]) == 1},
+    )
     return isinstance(given, dict) and not unknown.issuperset(given)
 
 
@@ -206,13 +218,16 @@ def check_start(task_id: str, cron: str | None) -> None:
         )
 
 
-def start_from(inputs: Sequence[Any], version: int | None = None, *, goes_on: bool = False) -> TaskStart:
+def start_from(
+    inputs: Sequence[Any], version: int | None = None, *, goes_on: bool = False, is_part: bool = False
+) -> TaskStart:
     """What a task starts with. Data that refold itself wrote has a key that says so; any other data is a message.
 
     Args:
         inputs: The workflow's.
         version: Of the skill's code at hand; None takes a state of any version.
         goes_on: The task's run before wrote them, so no snapshot among them is somebody's mistake.
+        is_part: Another task wrote them, so no field among them is.
 
     Raises:
         InputRejected: It can be no task's first message.
@@ -229,6 +244,8 @@ def start_from(inputs: Sequence[Any], version: int | None = None, *, goes_on: bo
         by = f"another release of refold started this task ({written})"
         raise AnotherRelease(f"{by}; this worker knows {START}: {error}") from error
     except InputRejected as error:
+        if is_part and isinstance(error, NewFields):
+            raise AnotherRelease(f"another release of refold started this part: {error}") from error
         if not goes_on or "snapshot" not in given:
             raise
         raise AnotherRelease(f"another release of refold saved this task's run before: {error}") from error
@@ -315,7 +332,8 @@ def _fitting(kind: type[V], given: Any) -> V:
         with _collector_paused():
             return kind.model_validate(given)
     except ValidationError as error:
-        raise _rejected(problems(error), [given], kind) from None
+        rejected = _rejected(problems(error), [given], kind)
+        raise (NewFields(str(rejected)) if adds_fields(error, given) else rejected) from None
 
 
 @contextmanager

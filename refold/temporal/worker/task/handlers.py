@@ -32,7 +32,16 @@ from refold.engine.view import not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
 from refold.seen.entries import why_refused
 from refold.temporal.data import signing
-from refold.temporal.data.inputs import Absent, Got, message_from, reason_from, size_of, value_from
+from refold.temporal.data.inputs import (
+    Absent,
+    AnotherRelease,
+    Got,
+    NewFields,
+    message_from,
+    reason_from,
+    size_of,
+    value_from,
+)
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import (
     CANCEL_REASON,
@@ -156,6 +165,7 @@ class TaskHandlers(ABC):
         try:
             ended = value_from(PartEnded, self._absences.judged(inputs, from_outside=not self._has_parts()))
         except InputRejected as error:
+            self._leave_newer(error)
             self._deliver(Unreadable(sent_as="signal 'part_ended'", why=str(error)))
         else:
             self._part_ended(ended)
@@ -189,8 +199,21 @@ class TaskHandlers(ABC):
         try:
             event = read(inputs)
         except InputRejected as error:
+            if of_part:
+                self._leave_newer(error)
             event = Unreadable(sent_as=f"signal {name!r}", why=str(error))
         self._deliver(event)
+
+    def _leave_newer(self, error: InputRejected) -> None:
+        """Leave what a part of a newer release sent to workers of that release: refused, it would be lost.
+
+        Not in a replay: an earlier release has refused it.
+
+        Raises:
+            AnotherRelease: Another worker has to go on with the task.
+        """
+        if isinstance(error, NewFields) and self._has_parts() and not workflow.unsafe.is_replaying():
+            raise AnotherRelease(f"a part that another release of refold runs sent this: {error}") from error
 
     def _has_parts(self) -> bool:
         """Whether a part is open, so that what a part sends may have come from one."""

@@ -86,7 +86,9 @@ class SkillWorkflow(TaskHandlers):
         try:
             check_start(info.workflow_id, info.cron_schedule)
             given = self._absences.judged(inputs, from_outside=by_client)
-            start = start_from(given, self.skill.options.version, goes_on=goes_on)
+            # Not in a replay: an earlier release refused such a start, and the part has ended.
+            is_part = info.parent is not None and not workflow.unsafe.is_replaying()
+            start = start_from(given, self.skill.options.version, goes_on=goes_on, is_part=is_part)
             self._first = start.message
         except InputRejected as error:
             self._first = Unreadable(sent_as="start", why=str(error))

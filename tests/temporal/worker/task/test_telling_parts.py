@@ -159,3 +159,35 @@ async def test_a_recorded_run_whose_signal_was_lost_is_replayed_as_it_was() -> N
     lost = task.activated(6, delivered(1, failure=FULL), replaying=True)
 
     assert list(lost.successful.commands) == []
+
+
+@pytest.mark.parametrize("replaying", [False, True])
+@pytest.mark.parametrize("name", ["part_ended", "child"])
+async def test_what_a_part_of_a_newer_release_sends_is_left_to_its_workers(name: str, replaying: bool) -> None:
+    """
+    It has a field that this release does not know. Refused, it would be lost, and the whole would wait for ever. What
+    an earlier release has refused stays refused.
+    """
+    task = Activated(part_skills.MiddleWorkflow, "whole")
+    start = TaskStart(message=UserMessage(content=Content.from_text("go")))
+    sent = {"invocation_id": "whole/1.1", "newer_field": 1}
+
+    task.begin(start.model_dump(mode="json"))
+    done = task.activated(6, signaled(name, sent), replaying=replaying)
+
+    assert done.HasField("failed") is not replaying
+    assert replaying or done.failed.failure.message.startswith("a part that another release of refold runs sent this: ")
+
+
+@pytest.mark.parametrize("part_of", ["whole", None])
+async def test_a_part_that_a_newer_release_started_with_more_is_left_to_its_workers(part_of: str | None) -> None:
+    """
+    Refused, the part would fail, and its whole with it. A client hears at once that its start is refused.
+    """
+    part = Activated(part_skills.LowWorkflow, "whole/1.1", part_of=part_of)
+    start = TaskStart(message=UserMessage(content=Content.from_text("go")), parent=part_of).model_dump(mode="json")
+    done = part.activated(3, part.initialized({**start, "newer_field": 1}))
+
+    assert done.HasField("failed") is (part_of is not None)
+    if part_of is not None:
+        assert "another release of refold started this part: newer_field" in done.failed.failure.message
