@@ -165,7 +165,7 @@ class TaskHandlers(ABC):
         try:
             ended = value_from(PartEnded, self._absences.judged(inputs, from_outside=not self._has_parts()))
         except InputRejected as error:
-            self._leave_newer(error)
+            self._leave_newer(error, inputs)
             self._deliver(Unreadable(sent_as="signal 'part_ended'", why=str(error)))
         else:
             self._part_ended(ended)
@@ -200,20 +200,26 @@ class TaskHandlers(ABC):
             event = read(inputs)
         except InputRejected as error:
             if of_part:
-                self._leave_newer(error)
+                self._leave_newer(error, inputs)
             event = Unreadable(sent_as=f"signal {name!r}", why=str(error))
         self._deliver(event)
 
-    def _leave_newer(self, error: InputRejected) -> None:
-        """Leave what a part of a newer release sent to workers of that release: refused, it would be lost.
+    def _leave_newer(self, error: InputRejected, inputs: Sequence[Any]) -> None:
+        """Leave what an open part of a newer release sent to workers of that release: refused, it would be lost.
 
         Not in a replay: an earlier release has refused it.
 
         Raises:
             AnotherRelease: Another worker has to go on with the task.
         """
-        if isinstance(error, NewFields) and self._has_parts() and not workflow.unsafe.is_replaying():
+        if isinstance(error, NewFields) and not workflow.unsafe.is_replaying() and self._is_of_part(inputs):
             raise AnotherRelease(f"a part that another release of refold runs sent this: {error}") from error
+
+    def _is_of_part(self, inputs: Sequence[Any]) -> bool:
+        """Whether what a signal brought names an open part; from anybody else it is refused, whatever its fields."""
+        said = inputs[0].value if isinstance(inputs[0], Got) else inputs[0]
+        ids = (id for id, pending in self._now.pending.items() if isinstance(pending.command, CallSkill))
+        return said.get("invocation_id") in [*ids]
 
     def _has_parts(self) -> bool:
         """Whether a part is open, so that what a part sends may have come from one."""

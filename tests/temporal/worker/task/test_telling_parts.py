@@ -179,6 +179,18 @@ async def test_what_a_part_of_a_newer_release_sends_is_left_to_its_workers(name:
     assert replaying or done.failed.failure.message.startswith("a part that another release of refold runs sent this: ")
 
 
+@pytest.mark.parametrize("name", ["part_ended", "child"])
+async def test_what_names_no_open_part_is_refused_whatever_its_fields(name: str) -> None:
+    """
+    Anybody may have sent it, and no worker would take it.
+    """
+    task = Activated(part_skills.MiddleWorkflow, "whole")
+    start = TaskStart(message=UserMessage(content=Content.from_text("go")))
+
+    task.begin(start.model_dump(mode="json"))
+    task.act(signaled(name, {"invocation_id": "whole/9.9", "newer_field": 1}))
+
+
 @pytest.mark.parametrize("part_of", ["whole", None])
 async def test_a_part_that_a_newer_release_started_with_more_is_left_to_its_workers(part_of: str | None) -> None:
     """
