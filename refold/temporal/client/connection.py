@@ -35,7 +35,7 @@ from refold.effects.asking import asked
 from refold.engine import NotConnected, TaskNotFound
 from refold.formats import known_here
 from refold.temporal.client import search, stopped
-from refold.temporal.client.errors import in_failed_state, refusals, server_refused, timed_out
+from refold.temporal.client.errors import in_failed_state, is_missing, refusals, server_refused, timed_out
 from refold.temporal.client.failed import try_anew
 from refold.temporal.client.fleet.fitting import of_fitting_worker
 from refold.temporal.client.newest_first import Windows
@@ -228,7 +228,7 @@ def _describing(task_id: str) -> Iterator[None]:
         yield
     except RPCError as error:
         # An id that the server does not take, such as an empty one, belongs to no task.
-        if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+        if is_missing(error) or error.status is RPCStatusCode.INVALID_ARGUMENT:
             raise TaskNotFound(task_id) from None
         raise server_refused(error, f"describe task {task_id!r}") from None
 

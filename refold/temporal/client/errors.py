@@ -15,6 +15,7 @@ from shlex import quote
 
 from pydantic_core import PydanticSerializationError
 from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState
+from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
@@ -236,8 +237,24 @@ def _worker_of(queue: str, version: str = "") -> str:
     return f"{command} --deployment {quote(deployment)} --build-id {quote(build)}" if version else command
 
 
+def namespace_missing(error: RPCError) -> str:
+    """The namespace that the server does not have; empty if it refused for another reason."""
+    missing = NamespaceNotFoundFailure()
+    return next((missing.namespace for one in error.grpc_status.details if one.Unpack(missing)), "")
+
+
+def is_missing(error: RPCError) -> bool:
+    """Whether the server has no such task, or what else was asked for; not so where it has not even the namespace."""
+    return error.status is RPCStatusCode.NOT_FOUND and not namespace_missing(error)
+
+
 def server_refused(error: RPCError, what: str) -> EngineError:
     """The error for a call that the server refused or did not answer."""
+    if namespace := namespace_missing(error):
+        return EngineError(
+            f"the server cannot {what}: it has no namespace {namespace!r}; name another with --namespace or "
+            f"TEMPORAL_NAMESPACE, or make it: temporal operator namespace create --namespace {quote(namespace)}"
+        )
     if error.status is RPCStatusCode.INVALID_ARGUMENT and "search attribute" in error.message.lower():
         return EngineError(
             f"the server cannot {what}: {error.message}. refold's search attributes are not registered there: start a "
@@ -279,7 +296,7 @@ def of_task(task_id: str, what: str) -> Iterator[None]:
     try:
         yield
     except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
+        if is_missing(error):
             raise TaskNotFound(task_id) from None
         raise server_refused(error, f"{what} task {task_id!r}") from None
 

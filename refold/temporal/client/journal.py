@@ -24,7 +24,14 @@ from refold.engine.refusals import no_journal
 from refold.lineage.recover import lacks, may_lack
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import server_away, server_refused, timed_out, under_way, why_unanswered
+from refold.temporal.client.errors import (
+    is_missing,
+    server_away,
+    server_refused,
+    timed_out,
+    under_way,
+    why_unanswered,
+)
 from refold.temporal.client.views import result_of, why_ended
 from refold.temporal.data.marks import marks_of
 from refold.temporal.data.payloads import PartsCodec, Stored, load
@@ -313,7 +320,7 @@ class JournalReader:
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
             if isinstance(error, WorkflowQueryFailedError) and any(one in error.message for one in WRONGLY_ASKED):
                 raise InputRejected(error.message) from None
-            if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+            if isinstance(error, RPCError) and is_missing(error):
                 if run_id is None:
                     raise TaskNotFound(self.task_id) from None
                 raise RunGone(

@@ -10,7 +10,7 @@ from temporalio.client import (
     WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
 )
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from refold.core.fold.journal import as_said
 from refold.core.lifecycle import TaskState
@@ -20,7 +20,7 @@ from refold.engine.view import with_first
 from refold.record import TaskRecord, record_of, with_entries
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import of_task, server_away, server_refused, why_unanswered
+from refold.temporal.client.errors import is_missing, of_task, server_away, server_refused, why_unanswered
 from refold.temporal.client.record_cache import RecordCache, Standing
 from refold.temporal.client.views import result_of, why_refused
 from refold.temporal.data.inputs import start_from
@@ -52,7 +52,7 @@ async def read_record(connection: Connection, cache: RecordCache, task_id: str) 
     except WorkflowQueryRejectedError:
         return await _ended(connection, cache, await connection.describe(task_id))
     except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
-        if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+        if isinstance(error, RPCError) and is_missing(error):
             raise TaskNotFound(task_id) from None
         if isinstance(error, RPCError) and server_away(error):
             raise server_refused(error, f"reach task {task_id!r}") from None

@@ -13,6 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
 from refold.engine import EngineError, Listed, TaskFilter
 from refold.seen.logs import logger
+from refold.temporal.client.errors import namespace_missing, server_refused
 from refold.temporal.data import search_attributes
 from refold.temporal.data.search_attributes import (
     CONTEXT,
@@ -241,6 +242,8 @@ async def register(client: Client) -> None:
     except RPCError as error:
         if error.status in _DENIED:
             await _check_known(client, error)
+        elif namespace_missing(error):
+            raise server_refused(error, "register refold's search attributes") from None
         elif error.status is not RPCStatusCode.ALREADY_EXISTS:  # another worker was faster
             raise _unregistered(error) from None
 

@@ -45,7 +45,7 @@ from refold.engine.arguments import Count, methods_take
 from refold.engine.refusals import check_skill_id, checked, message_of
 from refold.temporal.client import search, starting, views
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import refusals, server_refused, unwritable
+from refold.temporal.client.errors import is_missing, refusals, server_refused, unwritable
 from refold.temporal.client.newest_first import NewestFirst
 from refold.temporal.data.inputs import input_of, start_from
 from refold.temporal.data.priority import priority_of
@@ -501,7 +501,7 @@ def _refusals(id: str, what: str) -> Iterator[None]:
     try:
         yield
     except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
+        if is_missing(error):
             raise ScheduleNotFound(id) from None
         if error.status is RPCStatusCode.INVALID_ARGUMENT:
             way_out = "; give a name such as Europe/Berlin, or UTC" if "unknown time zone" in error.message else ""

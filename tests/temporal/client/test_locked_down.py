@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -79,6 +79,33 @@ async def test_a_missing_attribute_is_named(client: Client, without_one: None, c
     assert "temporal operator search-attribute create --name RefoldOrigin --type Keyword" in str(caught.value)
     assert "tcld namespace search-attributes add --namespace NAMESPACE --search-attribute" in str(caught.value)
     assert all(f"--search-attribute {name}={kind}" in str(caught.value) for name, kind in KINDS.items())
+
+
+async def test_a_namespace_that_the_server_does_not_have_is_named(client: Client) -> None:
+    """
+    No task, schedule or attribute is said to be missing: whoever mistypes a namespace would take a task for purged.
+    """
+    elsewhere = Client(client.service_client, namespace="nope", data_converter=client.data_converter)
+    engine = TemporalEngine(elsewhere, "refold")
+    calls: dict[str, Callable[[], Awaitable[Any]]] = {
+        "register": lambda: search.register(elsewhere),
+        "start": lambda: engine.start("hello", text("x")),
+        "send": lambda: engine.send("t", text("x")),
+        "look": lambda: engine.look("t"),
+        "cancel": lambda: engine.cancel("t"),
+        "watch": lambda: anext(engine.watch("t")),
+        "journal": lambda: anext(engine.journal("t")),
+        "purge": lambda: anext(aiter(engine.purge().run(["t"], dry=True))),
+        "list": lambda: anext(engine.list()),
+        "schedule": lambda: engine.schedules.look("s"),
+        "delete": lambda: engine.schedules.delete("s"),
+    }
+    for name, call in calls.items():
+        with pytest.raises(EngineError) as caught:
+            await call()
+
+        assert "it has no namespace 'nope'; name another with --namespace or" in str(caught.value), name
+        assert type(caught.value) is EngineError, name
 
 
 async def test_a_worker_that_cannot_know_starts_with_a_warning(client: Client) -> None:

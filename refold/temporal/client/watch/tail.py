@@ -20,13 +20,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TERMINAL, Status
 from refold.engine import News, NotConnected, NoWorker, Progress, TaskNotFound, Tokens
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import server_refused
+from refold.temporal.client.errors import is_missing, server_refused
 from refold.temporal.client.journal import JournalReader, Newest
 from refold.temporal.client.watch.long_poll import LongPoll, Round
 from refold.temporal.client.watch.model_text import ModelText, TextPlace, model_text_of
@@ -72,7 +72,7 @@ class Tails:
                 async for item in items:
                     yield item
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:  # from the long poll or from the watcher's own read
+            if is_missing(error):  # from the long poll or from the watcher's own read
                 raise TaskNotFound(task_id) from None
             raise server_refused(error, f"follow task {task_id!r}") from None
         finally:
