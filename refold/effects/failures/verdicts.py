@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
+from refold.core.errors import describe, shown
 from refold.core.retry_policy import Failure, FailureKind
 
 OTHERS_S = 600.0
@@ -37,7 +38,7 @@ class TryLater(Verdict):
 
     def __init__(
         self,
-        message: str,
+        message: str | Exception,
         *,
         after: float | None = None,
         type: str = "try_later",
@@ -47,7 +48,7 @@ class TryLater(Verdict):
         """Create the failure.
 
         Args:
-            message: One sentence for people, without secrets.
+            message: One sentence for people, without secrets; of an exception its type and text.
             after: Seconds to wait before the retry, if the receiver gave a time.
             type: A short name, for programs.
             details: More, for programs.
@@ -55,21 +56,28 @@ class TryLater(Verdict):
         """
         self.unsent = unsent
         kind = FailureKind.TRANSIENT
-        super().__init__(Failure(kind=kind, type=type, message=message, retry_after=after, details=details))
+        super().__init__(Failure(kind=kind, type=type, message=_said(message), retry_after=after, details=details))
 
 
 class Never(Verdict):
     """No retry can succeed: the command fails at once. The call has had no effect."""
 
-    def __init__(self, message: str, *, type: str = "never", details: JsonValue = None) -> None:
+    def __init__(self, message: str | Exception, *, type: str = "never", details: JsonValue = None) -> None:
         """Create the failure.
 
         Args:
-            message: One sentence for people, without secrets.
+            message: One sentence for people, without secrets; of an exception its type and text.
             type: A short name, for programs.
             details: More, for programs.
         """
-        super().__init__(Failure(kind=FailureKind.PERMANENT, type=type, message=message, details=details))
+        super().__init__(Failure(kind=FailureKind.PERMANENT, type=type, message=_said(message), details=details))
+
+
+def _said(message: object) -> str:
+    """The sentence; never an error, which would take the place of what the tool says of its effect."""
+    if isinstance(message, str):
+        return message
+    return describe(message) if isinstance(message, Exception) else shown(message)
 
 
 class OutOfTime(TimeoutError):

@@ -238,6 +238,15 @@ def test_retry_after_goes_along() -> None:
     assert classify(TryLater("x", after=7)).retry_after == 7
 
 
+@pytest.mark.parametrize("verdict", [TryLater, Never])
+def test_a_tool_may_say_it_with_the_exception_that_it_met(verdict: Any) -> None:
+    """
+    A verdict that raised something else would be taken for a bug of the tool, and the effect for one in doubt.
+    """
+    assert classify(verdict(OSError("no route"))).message == "OSError: no route"
+    assert classify(verdict({"a": 1})).message == "{'a': 1} (dict)"
+
+
 @pytest.mark.parametrize(
     ("error", "unsent"),
     [
