@@ -107,7 +107,7 @@ class Unfit(Client):
 
 async def marks(turn: LoopTurn) -> None:
     """A step of the user's own that writes what does not fit."""
-    turn.state.model = 3  # type: ignore[assignment]
+    turn.state.model = 3  # type: ignore[assignment]  # the mistake that is told of
 
 
 @around("model", "tool")

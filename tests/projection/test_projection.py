@@ -57,6 +57,17 @@ def answer(engine: FakeEngine, task: str) -> None:
     asyncio.run(engine.settle())
 
 
+def used_again(answered: bool) -> tuple[FakeEngine, FakeEngine]:
+    """Engines with a task `t` that was answered, and an hour later with another one of this id."""
+    earlier, later = engine_with("t"), engine_with()
+    answer(earlier, "t")
+    later.clock.advance(3600)
+    asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
+    if answered:
+        answer(later, "t")
+    return earlier, later
+
+
 def rows(file: Path, table: str) -> list[dict[str, Any]]:
     """A table as anyone reads it."""
     with closing(sqlite3.connect(file)) as db:
@@ -397,12 +408,7 @@ def test_an_id_that_is_used_again_is_another_task(file: Path, tmp_path: Path, re
     """
     A task was purged, and its id names a new one: the tables have the new one, as if made anew, and hooks hear of it.
     """
-    earlier, later = engine_with("t"), engine_with()
-    answer(earlier, "t")
-    later.clock.advance(3600)
-    asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
-    if answered:
-        answer(later, "t")
+    earlier, later = used_again(answered)
 
     assert heard_anew(earlier, later, file, tmp_path, restarted=restarted) == (
         [1, 2, 3, 4, 5, 6] if answered else [1, 2]
@@ -471,12 +477,7 @@ def test_two_that_find_an_id_used_again_write_the_new_task_once(file: Path, tmp_
     The slower one has read the earlier task's row before the other one wrote the new task, and takes nothing of that
     back: neither its rows, though the slower one is killed before it writes any, nor what hooks have received.
     """
-    earlier, later = engine_with("t"), engine_with()
-    answer(earlier, "t")
-    later.clock.advance(3600)
-    asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
-    if answered:
-        answer(later, "t")
+    earlier, later = used_again(answered)
     heard: list[int] = []
     projection, other = Projection(str(file)), Projection(str(tmp_path / "other.db"))
     asyncio.run(Projector(earlier, projection, [lambda one: heard.append(one.number)]).once())
@@ -906,12 +907,7 @@ def test_a_rebuilt_table_tells_of_a_task_that_has_the_id_of_an_earlier_one(file:
     """
     What hooks have heard of the earlier task is not of the new one, which they hear of from its first transition on.
     """
-    earlier, later = engine_with("t"), engine_with()
-    answer(earlier, "t")
-    later.clock.advance(3600)
-    asyncio.run(later.start("errand", Content.from_text("SECRET"), task_id="t"))
-    if answered:
-        answer(later, "t")
+    earlier, later = used_again(answered)
     heard: list[int] = []
     projection = Projection(str(file))
     asyncio.run(Projector(earlier, projection, [lambda one: heard.append(one.number)]).once())

@@ -233,7 +233,7 @@ class Stretch:
         if wants.over:
             return True
         if not await self._closes():
-            # While something is under way, a large record does not end: a failure that comes meanwhile would be lost.
+            # With something under way, a record does not end for its size: the next activity would look for that again.
             return not self._going and (not wants.asked or self._bytes >= ENOUGH_BYTES)
         # The next activity gives the task what is under way here, so that no activation brings too much.
         for id, one in self._going.items():

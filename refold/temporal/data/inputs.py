@@ -163,10 +163,8 @@ def adds_fields(error: ValidationError, data: Any) -> bool:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if any(one["type"] != "extra_forbidden" for one in found):
         return False
-    given, unknown = (
-        from_json(data) if isinstance(data, bytes) else data,
-        {one["loc"][0] for one in found if len(one["loc"]) == 1},
-    )
+    given = from_json(data) if isinstance(data, bytes) else data
+    unknown = {one["loc"][0] for one in found if len(one["loc"]) == 1}
     return isinstance(given, dict) and not unknown.issuperset(given)
 
 
