@@ -14,9 +14,11 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.failure.v1 import Failure as EncodedFailure
 from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import AsyncActivityCancelledError
 from temporalio.common import RawValue
+from temporalio.converter import PayloadCodec
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -32,7 +34,7 @@ from refold.effects.invocation import Stopped
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
 from refold.effects.models.tail import Tail, TokenTail
 from refold.effects.progress import Report, Reports
-from refold.engine import PayloadTooLarge, StorageError
+from refold.engine import CodecError, PayloadTooLarge, StorageError
 from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count, observe
@@ -44,8 +46,8 @@ with suppress(ImportError):  # a release of the SDK that has moved it
 LARGE_BYTES = 32 * 1024
 """Results of this size or more may be written to storage."""
 
-STORAGE_PAUSES_S = (0.25, 15.0)
-"""The first and the longest pause, in seconds, before a failed write of a result to storage is retried."""
+PAUSES_S = (0.25, 15.0)
+"""The first and the longest pause, in seconds, before storage or the codec is tried again."""
 
 LEASES = 3
 """A lease in heartbeat timeouts: after one the server gives the effect to another worker, which waits for two more."""
@@ -70,16 +72,30 @@ V = TypeVar("V", bound=Value)
 log = logger(__name__)
 
 
-async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]], *, counted_as: str | None = None) -> T:
-    """Run one effect: classify its failure, log one line, count it, pass a cancellation through.
+async def effect(
+    kind: str,
+    name: str,
+    call: Callable[[], Awaitable[T]],
+    heartbeater: Heartbeater,
+    shown: Tail | Reports | None = None,
+    *,
+    counted_as: str | None = None,
+) -> T:
+    """Run one effect, with heartbeats: classify its failure, log one line, count it, pass a cancellation through.
 
     Args:
         kind: `llm`, `chat`, `tool` or `notify`.
         name: For the log.
         call: Performs it.
+        heartbeater: Sends the heartbeats.
+        shown: The model text or report that goes with them.
         counted_as: The name in metrics, where the other one is of a task's own.
     """
-    counted = counted_as or name
+    with heartbeats(heartbeater, shown):
+        return await _attempted(kind, name, call, counted_as or name)
+
+
+async def _attempted(kind: str, name: str, call: Callable[[], Awaitable[T]], counted: str) -> T:
     info = activity.info()
     bound = log.bind(
         effect=kind, name=name, task_id=info.workflow_id, invocation_id=info.activity_id, attempt=info.attempt
@@ -102,7 +118,10 @@ async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]], *, coun
         return result
     bound.info("effect_failed", seconds=_since(began), failure=failure.type, kind=failure.kind.value)
     _count(kind, counted, failure.kind.value, began)
-    raise as_application_error(failure)
+    failed = as_application_error(failure)
+    if _is_encrypted():
+        await _until_encoded(lambda: activity.client().data_converter.encode_failure(failed, EncodedFailure()))
+    raise failed
 
 
 async def _performed(info: activity.Info, call: Callable[[], Awaitable[T]]) -> T:
@@ -137,23 +156,41 @@ def _count(kind: str, name: str, outcome: str, began: float) -> None:
     observe(metrics.EFFECT_SECONDS, time.monotonic() - began, kind, outcome)
 
 
-async def until_stored(result: object) -> None:
-    """Retry until storage holds a large result: an attempt whose result cannot be stored would be lost and repeated."""
-    if len(to_json(result)) < LARGE_BYTES:
-        return
-    converter, pause = activity.client().data_converter, STORAGE_PAUSES_S[0]
+async def until_sendable(result: object) -> None:
+    """Retry until the codec has encrypted a result, and storage holds a large one: an attempt whose result cannot be
+    sent would be lost and repeated."""
+    if len(to_json(result)) >= LARGE_BYTES or _is_encrypted():
+        # What is stored goes by its hash, so encoding it again at completion is cheap.
+        await _until_encoded(lambda: activity.client().data_converter.encode([result]))
+
+
+def _is_encrypted() -> bool:
+    """Whether what the current attempt returns passes a codec. What it returns within a workflow task, which the ledger
+    has, is brought again."""
+    return not activity.info().is_local and getattr(_codec(), "inner", None) is not None
+
+
+def _codec() -> PayloadCodec | None:
+    with suppress(RuntimeError):  # there is no client, in a test of an activity
+        return activity.client().data_converter.payload_codec
+    return None
+
+
+async def _until_encoded(encode: Callable[[], Awaitable[object]]) -> None:
+    pause = PAUSES_S[0]
     while True:
         try:
-            await converter.encode([result])  # stored by hash, so encoding it again at completion is cheap
+            await encode()
         except PayloadTooLarge:
             return  # storage is off; completing the activity reports the error
-        except StorageError as error:
-            log.warning("storage_awaited", invocation_id=activity.info().activity_id, error=str(error))
+        except (CodecError, StorageError) as error:
+            awaited = "codec_awaited" if isinstance(error, CodecError) else "storage_awaited"
+            log.warning(awaited, invocation_id=activity.info().activity_id, error=str(error))
             count(metrics.STORAGE_AWAITED)
         else:
             return
         await asyncio.sleep(pause)
-        pause = min(2 * pause, STORAGE_PAUSES_S[1])
+        pause = min(2 * pause, PAUSES_S[1])
 
 
 def _asked_to_stop() -> bool:
@@ -274,7 +311,7 @@ def readable(kind: type[V], given: Any) -> V:
 
 
 @contextmanager
-def heartbeats(heartbeater: Heartbeater, tail: Tail | Reports | None = None) -> Iterator[None]:
+def heartbeats(heartbeater: Heartbeater, shown: Tail | Reports | None = None) -> Iterator[None]:
     """Heartbeat for the current activity inside the block, with the newest model text or report if there is one."""
     info = activity.info()
     if info.heartbeat_timeout is None or info.is_local:
@@ -282,14 +319,14 @@ def heartbeats(heartbeater: Heartbeater, tail: Tail | Reports | None = None) -> 
         return
 
     def ask_loop() -> None:
-        activity.heartbeat(*_details(tail))
+        activity.heartbeat(*_details(shown))
 
     with heartbeater.beating(info.heartbeat_timeout.total_seconds(), ask_loop, _bare_heartbeat(info.task_token)):
         yield
 
 
-def _details(tail: Tail | Reports | None) -> tuple[TokenTail | Report | None, ...]:
-    return () if tail is None or tail.empty else (tail.newest(),)
+def _details(shown: Tail | Reports | None) -> tuple[TokenTail | Report | None, ...]:
+    return () if shown is None or shown.empty else (shown.newest(),)
 
 
 def _bare_heartbeat(task_token: bytes) -> Callable[[], None]:

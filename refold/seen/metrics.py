@@ -171,7 +171,9 @@ LEFT_TO_OTHERS = _counter(
     "refold_left_to_others", "Activities that the worker did not know or could not read, and left to other workers.",
     _one_of("failure", ("unknown_tool", "unknown_activity", "another_release", "not_readable_here")),
 )  # fmt: skip
-STORAGE_AWAITED = _counter("refold_storage_awaited", "Failed attempts to write a large result to storage.")
+STORAGE_AWAITED = _counter(
+    "refold_storage_awaited", "Failed attempts to write a large result to storage, or to encrypt a result."
+)
 LEDGER_ANSWERS = _counter(
     "refold_ledger", "What the ledger of receipts answered, and what became of reports to it.", _one_of("event", LEDGER)
 )

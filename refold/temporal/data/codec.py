@@ -51,6 +51,13 @@ class KeyMissing(CodecError):
         super().__init__(f"a value is encrypted by the key {key!r}, {way_out}")
 
 
+class CodecUnusable(CodecError):
+    """A codec cannot encrypt or decrypt now, as while the service with its keys is away.
+
+    The message has the type of the codec's own error, `__cause__`, and not its text, which may quote the value.
+    """
+
+
 def codec_from_env(environ: Mapping[str, str] = os.environ) -> PayloadCodec | None:
     """The codec that `REFOLD_CODEC` names, as `module:factory`; None if it is not set.
 
@@ -93,6 +100,41 @@ def fit(codec: PayloadCodec) -> PayloadCodec:
             "encode, and name it in the payload's metadata"
         )
     return codec
+
+
+async def encrypted(codec: PayloadCodec, payload: Payload) -> Payload:
+    """A payload, encrypted by a program's codec.
+
+    Raises:
+        CodecUnusable: The codec raised any error but a `CodecError`, or made no payload of it.
+    """
+    try:
+        [made] = await codec.encode([payload])
+    except CodecError:
+        raise
+    except Exception as error:
+        raise _unusable(codec, "encrypt", error) from error
+    return made
+
+
+async def decrypted(codec: PayloadCodec, payload: Payload) -> Payload:
+    """A payload, decrypted by a program's codec.
+
+    Raises:
+        CodecUnusable: As `encrypted`.
+        CodecError: The codec's own, such as `KeyMissing`.
+    """
+    try:
+        [made] = await codec.decode([payload])
+    except CodecError:
+        raise
+    except Exception as error:
+        raise _unusable(codec, "decrypt", error) from error
+    return made
+
+
+def _unusable(codec: PayloadCodec, verb: str, error: Exception) -> CodecUnusable:
+    return CodecUnusable(f"the codec {type(codec).__name__} cannot {verb} a value: {type(error).__name__}")
 
 
 def codec_of(given: DataConverter | None, known: type[DataConverter], own: PayloadCodec | None) -> PayloadCodec | None:

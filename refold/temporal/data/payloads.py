@@ -18,6 +18,7 @@ import logging
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
@@ -49,10 +50,19 @@ from temporalio.converter import (
 )
 
 from refold.core.values import Deferred
-from refold.engine import CodecError, PayloadTooLarge
+from refold.engine import CodecError, PayloadTooLarge, StorageError
 from refold.formats import FORMAT, current, known_here
 from refold.temporal.data.codec import ENV as CODEC_ENV
-from refold.temporal.data.codec import KeyMissing, codec_from_env, fit, named_key, unlike, unlike_keys
+from refold.temporal.data.codec import (
+    KeyMissing,
+    codec_from_env,
+    decrypted,
+    encrypted,
+    fit,
+    named_key,
+    unlike,
+    unlike_keys,
+)
 from refold.temporal.data.failures import EncodedFailureConverter, RefoldFailureConverter
 from refold.temporal.data.storage import (
     ENV,
@@ -92,6 +102,9 @@ longer than its payload; but anybody can send a payload of 4 KB whose parts woul
 
 NESTED_PARTS = 10
 """How deep a part may be inside of others."""
+
+MAY_BE_LOST: ContextVar[bool] = ContextVar("refold_may_be_lost", default=False)
+"""Whether what is written now may be lost, as the details of a heartbeat."""
 
 _JSON = b"json/plain"
 _PART = "refold-part-"  # metadata key of a part separated from the JSON, by its hash, until the codec stores it
@@ -211,6 +224,18 @@ def codec_in(converter: DataConverter) -> PayloadCodec | None:
 class RefoldConverter(DataConverter):
     """The SDK's converter, without its copies, and with references that are read as other inputs are."""
 
+    async def encode(self, values: Sequence[Any]) -> list[Payload]:
+        """See the SDK. What `MAY_BE_LOST` is left out if the codec or the storage is away."""
+        try:
+            return await super().encode(values)
+        except PayloadTooLarge:
+            raise
+        except (CodecError, StorageError) as error:
+            if not MAY_BE_LOST.get():
+                raise
+            logger.warning("the details of a heartbeat are left out: %s", error)
+            return []
+
     def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
         # The SDK would copy the converter for each value, to give the driver a context. refold's driver needs none,
         # since a value's key is its hash.
@@ -302,7 +327,7 @@ class PartsCodec(PayloadCodec):
         return list(await asyncio.gather(*(self._encoded(self.inner, payload) for payload in relieved)))
 
     async def _encoded(self, inner: PayloadCodec, payload: Payload) -> Payload:
-        [made] = await inner.encode([payload])
+        made = await encrypted(inner, payload)
         if made.ByteSize() < THRESHOLD_BYTES:
             return made
         encoded = Payload()
@@ -325,13 +350,12 @@ class PartsCodec(PayloadCodec):
     async def _decoded(self, inner: PayloadCodec, payload: Payload) -> Payload:
         key = payload.metadata.get(VALUE_KEY)
         if key is None:
-            [decoded] = await inner.decode([payload])
-            return decoded
+            return await decrypted(inner, payload)
         bare = Payload()
         bare.CopyFrom(payload)
         del bare.metadata[VALUE_KEY]
         bare.metadata.pop(_ANSWER, None)
-        [decoded] = await inner.decode([bare])
+        decoded = await decrypted(inner, bare)
         named, found = key.decode(errors="replace"), key_of(decoded.SerializeToString(deterministic=True))
         if found == named:
             return decoded
@@ -388,8 +412,8 @@ class PartsCodec(PayloadCodec):
         # The key is the hash of the JSON before it is packed and encoded, which is the same at replay.
         raw = zlib.compress(raw, PACKED_LEVEL)
         if self.inner is not None:
-            encoded = await self.inner.encode([Payload(metadata={"encoding": b"binary/plain"}, data=raw)])
-            raw = encoded[0].SerializeToString(deterministic=True)
+            encoded = await encrypted(self.inner, Payload(metadata={"encoding": b"binary/plain"}, data=raw))
+            raw = encoded.SerializeToString(deterministic=True)
         await self.storage.put(key, raw)
 
 

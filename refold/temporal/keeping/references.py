@@ -22,6 +22,7 @@ from temporalio.service import RPCError
 
 from refold.engine import CodecError, StorageError
 from refold.temporal.client.errors import server_refused
+from refold.temporal.data.codec import CodecUnusable
 from refold.temporal.data.payloads import PartsCodec, lacks_storage, parts_of, reference_in, still_encoded
 from refold.temporal.data.storage import StorageUnusable, ValueMissing
 from refold.temporal.data.wire import RESULT_MEMO
@@ -94,11 +95,11 @@ async def _parts_in(client: Client, payload: Payload, found: References, *, sent
     except ValueMissing as error:
         found.missing.add(error.key)
         return set(), False
+    except (CodecUnusable, StorageUnusable) as error:
+        found.locked = str(error)
+        return set(), False
     except CodecError as error:
         found.locked = found.locked if sent else str(error)
-        return set(), False
-    except StorageUnusable as error:
-        found.locked = str(error)
         return set(), False
     except StorageError as error:
         claim = reference_in(payload)

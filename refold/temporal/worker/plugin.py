@@ -54,6 +54,7 @@ from refold.temporal.seen.runtime import begin_at_zero, follow
 from refold.temporal.worker import profile
 from refold.temporal.worker.activation.committed import Unsandboxed, missing
 from refold.temporal.worker.build import build_of_process
+from refold.temporal.worker.heartbeats import LossyHeartbeats
 from refold.temporal.worker.logs import keep_short, keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
@@ -246,6 +247,7 @@ class RefoldPlugin(SimplePlugin):
         self._effects.seal = self._seal = None if codec is None else CodecSeal(codec)
         if codec is not None:
             keep_texts_out()
+            config["interceptors"] = [*config.get("interceptors", ()), LossyHeartbeats()]
         self._effects.server = config["client"].service_client.config.target_host
         if self._effects.ledger is not None:
             self._effects.ledger.refuse_remote(self._effects.server)

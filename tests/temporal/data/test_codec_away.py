@@ -1,0 +1,94 @@
+"""While a codec cannot encrypt or decrypt, the worker waits: nothing that was performed is performed again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.api.failure.v1 import Failure
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+
+from refold import Status
+from refold.effects import attempt
+from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.codec import CodecUnusable
+from refold.temporal.data.failures import NOT_READABLE
+from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Off
+from refold.temporal.dev import DevServer
+from tests.temporal.conftest import PATIENT
+from tests.temporal.data import away_skills
+from tests.temporal.data.away_skills import CODEC, RUNS
+from tests.temporal.test_task import settled, text
+
+
+@pytest.fixture(scope="module")
+async def worker_client(hasty_server: DevServer) -> AsyncIterator[Client]:
+    """A worker with that codec, by its client."""
+    client = await Client.connect(hasty_server.address, data_converter=data_converter(Off(), CODEC))
+    plugin = RefoldPlugin([away_skills], away_skills.TOOLS, storage=Off(), codec=CODEC)
+    async with make_worker(client, plugin, task_queue="away"):
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def engine(hasty_server: DevServer, worker_client: Client) -> TemporalEngine:
+    """An engine with the same keys, whose own codec is always there."""
+    client = await Client.connect(hasty_server.address, data_converter=data_converter(Off(), CODEC.inner))
+    return TemporalEngine(client, "away", patience=PATIENT)
+
+
+@pytest.fixture(autouse=True)
+def anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing ran, the codec is there, and a worker that waits for it asks it often."""
+    monkeypatch.setattr(attempt, "PAUSES_S", (0.01, 0.1))
+    RUNS.clear()
+    CODEC.refusals.clear()
+    CODEC.refused.clear()
+
+
+@pytest.mark.parametrize("how", ["returns", "fails", "beats", "reports"])
+async def test_a_tool_runs_once(engine: TemporalEngine, how: str) -> None:
+    """
+    The codec goes away in the middle of a tool, or at its end: what it returns, or how it fails, is sent when the codec
+    is back, and what it says of itself meanwhile is lost at most.
+    """
+    view = await engine.start("pays_while_away", text(how))
+    ended = await settled(engine, view.task_id)
+
+    assert dict(RUNS) == {how: 1}
+    if how == "fails":
+        assert (ended.status, "the card is blocked" in ended.reason) == (Status.FAILED, True)
+    else:
+        assert (ended.status, ended.messages[-1].text) == (Status.COMPLETED, f"paid: {how}")
+
+
+async def test_what_cannot_be_decrypted_now_is_left_to_later() -> None:
+    """
+    The arguments of an activity, for which the server asks again: nothing was performed.
+    """
+    converter = data_converter(Off(), CODEC)
+    payloads = await converter.encode(["a secret diagnosis"])
+    CODEC.refusals["decode"] = 1
+    undecoded, failure = ApplicationError("Failed decoding arguments"), Failure()
+    with pytest.raises(CodecUnusable) as raised:
+        await converter.decode(payloads)
+    undecoded.__cause__ = raised.value
+    await converter.encode_failure(undecoded, failure)
+
+    assert failure.application_failure_info.type == NOT_READABLE
+    assert failure.message == (
+        "this worker cannot read the command: the codec Away cannot decrypt a value: ConnectionError"
+    )
+
+
+async def test_who_starts_a_task_is_told(worker_client: Client) -> None:
+    """
+    The error names the codec, and quotes nothing of what it said.
+    """
+    CODEC.refusals["encode"] = 1
+    with pytest.raises(CodecUnusable, match=r"the codec Away cannot encrypt a value: ConnectionError$") as raised:
+        await TemporalEngine(worker_client, "away").start("pays_while_away", text("paid"))
+
+    assert isinstance(raised.value.__cause__, ConnectionError)
