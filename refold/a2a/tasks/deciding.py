@@ -24,7 +24,7 @@ class DecisionPart(BaseModel):
     """A data part that is a decision. It may also contain the data that the gate showed.
 
     Attributes:
-        gate: The gate's id.
+        gate: The gate's id; or its slot, which names it while it is open.
         digest: The digest of what the caller was shown.
         decision: Approved or denied.
         comment: Why.
@@ -86,10 +86,9 @@ async def decide(
         raise InvalidParamsError("the decisions of one message are one person's; send those of each apart")
     if caller is not None and approver != caller and not vouches:
         raise UnsupportedOperationError(f"{caller} may not decide in the name of {approver}")
-    gates = {one.gate for one in decisions}
-    guarded = any(
-        wait.gate in gates and isinstance(wait.ask, AskApproval) and wait.ask.policy.guarded for wait in record.waits
-    )
+    named = {one.gate for one in decisions}
+    gates = [(wait.gate, wait.ask) for wait in record.waits if isinstance(wait.ask, AskApproval)]
+    guarded = any(ask.policy.guarded for gate, ask in gates if named & {gate, ask.slot})
     made = [
         Decision(
             gate=one.gate,

@@ -163,11 +163,12 @@ async def test_nobodys_tasks_are_hidden_from_everybody_with_a_name(by: dict[str,
     assert (await by["ada"].result("ListTasks"))["totalSize"] == 0
 
 
+@pytest.mark.parametrize("named", [{}, {"gate": "buy"}], ids=["by-id", "by-slot"])
 async def test_who_is_asked_at_a_gate_may_read_its_task_and_nothing_more(
-    by: dict[str, Calls], fake: FakeEngine
+    by: dict[str, Calls], fake: FakeEngine, named: dict[str, str]
 ) -> None:
     """
-    And decide, and nothing more; once the gate is closed, the task is as foreign as any other.
+    And decide, naming the gate in either way; once the gate is closed, the task is as foreign as any other.
     """
     task = (await fake.start("buy", Content.from_data({"item": "yacht"}), owner="ada")).task_id
 
@@ -178,7 +179,7 @@ async def test_who_is_asked_at_a_gate_may_read_its_task_and_nothing_more(
             assert (await by["boss"].error(method, params))["code"] == -32001, method
     assert (await by["boss"].result("ListTasks"))["tasks"] == []
     shown = next(part["data"] for part in read["status"]["message"]["parts"] if "data" in part)
-    decision = said(taskId=task, parts=[{"data": {**shown, "decision": "approved"}}])
+    decision = said(taskId=task, parts=[{"data": {**shown, **named, "decision": "approved"}}])
     await by["boss"].result("SendMessage", {"message": decision})
     assert (await fake.look(task)).status is Status.COMPLETED
     assert (await by["boss"].error("GetTask", {"id": task}))["code"] == -32001
