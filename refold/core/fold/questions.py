@@ -30,6 +30,9 @@ TIMEOUT = "timeout"
 FITS_STEP = "refold.fits_step"
 """The patch with which a reply is refused that the step which receives it cannot take, instead of failing the task."""
 
+FITS_CHANGED_STEP = "refold.fits_changed_step"
+"""The same, where the reply fits the type that was asked for, which the step had in earlier code of the author's."""
+
 CALL_AGAIN = "refold.call_again"
 """The patch with which an address takes another call if one that came before its question does not fit."""
 
@@ -222,12 +225,9 @@ def unfit_reply(skill: Skill, state: JsonValue, wait: Wait, content: Content, pa
     ask = wait.ask
     if not isinstance(ask, AskUser):
         return ""
-    if ask.expect is None:
+    if ask.expect is None or not (found := misfit(ask.expect, reply_value(content))):
         why = skill.unfit_reply(state, wait.gate, content)
-        return why if why and patched(FITS_STEP) else ""
-    found = misfit(ask.expect, reply_value(content))
-    if not found:
-        return ""
+        return why if why and patched(FITS_STEP if ask.expect is None else FITS_CHANGED_STEP) else ""
     fields = () if content.has_data else fields_of(ask.expect)
     way_out = f"; send data with the fields {', '.join(fields)}" if fields else ""
     return f"the reply to {ask.slot!r} must fit {type_name(ask.expect)}: {found}{way_out}"

@@ -1,11 +1,12 @@
 """A reply that the step which receives it cannot take is refused, and the task goes on waiting."""
 
+from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
-from refold import Content, Ctx, Status, Step, Transition, table
+from refold import Content, Ctx, Status, Step, Transition, skill_of, table
 from refold.core.fold.refusal import refusal
 from tests.core.byhand import ByHand, at, message
 from tests.core.small import BOTH
@@ -104,6 +105,50 @@ def test_a_task_of_an_earlier_release_took_it_and_failed() -> None:
     task = ByHand(asking(Literal["yes", "no"] | None), patched=lambda _: False)
     task.say()
     task.say("maybe")
+
+    assert task.status is Status.FAILED
+    assert task.folded() == task.task
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Fewer(Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize("expect", [f"{__name__}:Colour", "moved.away:Colour"])
+@BOTH
+def test_a_reply_that_fits_what_was_asked_and_not_the_step_of_today(expect: str, cut: bool) -> None:
+    """
+    The code was changed while the question was open: a value is gone from the type, whose class may be elsewhere now.
+    """
+    task = ByHand(asking(Colour | None), cut=cut)
+    task.say()
+    open_still = task.task.waits[0]
+    asked = open_still.changed({"ask": open_still.ask.changed({"expect": expect})})
+    task.skill, task.base = skill_of(asking(Fewer | None)), task.task.changed({"waits": (asked,)})
+    task.task, task.journal = task.base, []
+    entry = task.say("blue")
+
+    assert entry.refused.startswith("the reply to 'answer' must fit")
+    assert refusal(task.skill, task.task, message("blue"), at(9)) == entry.refused
+    assert (task.status, task.waiting) == (Status.INPUT_REQUIRED, ["answer"])
+    task.say("red")
+    assert task.said[-1] == repr(Fewer.RED)
+    assert task.folded() == task.task
+
+
+def test_a_task_of_an_earlier_release_took_a_reply_that_fits_what_was_asked_and_failed() -> None:
+    task = ByHand(asking(Literal["yes", "no"] | None), patched=lambda _: False)
+    task.say()
+    open_still = task.task.waits[0]
+    asked = open_still.changed({"ask": open_still.ask.changed({"expect": f"{__name__}:Colour"})})
+    task.task = task.base = task.task.changed({"waits": (asked,)})
+    task.journal = []
+    task.say("blue")
 
     assert task.status is Status.FAILED
     assert task.folded() == task.task
