@@ -20,6 +20,7 @@ from refold.core.authoring.context import Moment
 from refold.core.authoring.reducer import ReducerSkill
 from refold.core.authoring.skill import Skill
 from refold.core.codec import Codec, NoData, codec
+from refold.core.commands import AskApproval, Question
 from refold.core.contracts.run import ContractedMachine
 from refold.core.errors import RefoldError, SkillError, describe
 from refold.core.events import CommandFailed
@@ -27,8 +28,9 @@ from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
 from refold.core.lineage.upgrade import upgraded
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
+from refold.core.steps.arguments import check_timeout
 from refold.core.steps.machine import StepMachine
-from refold.core.steps.params import Json
+from refold.core.steps.params import Json, Source
 from refold.core.steps.position import Position
 from refold.core.steps.spec import StepSpec
 
@@ -135,7 +137,16 @@ def _unfit_awaits(machine: StepMachine, snapshot: Snapshot) -> str:
         return ""
     receipts = _Receipts(snapshot.receipts, position.outstanding)
     event = CommandFailed(id="tried", invocation_id=position.outstanding[0], failure=_TRIED)
-    moment = Moment(
+    try:
+        uncaught = machine.on(snapshot.state, event, _next_moment(snapshot, receipts)).uncaught
+        why_not = "" if uncaught is None else _told(position, uncaught)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code is called
+        why_not = _told(position, error)
+    return "" if receipts.reached else why_not  # past the await the step reacts to a placeholder
+
+
+def _next_moment(snapshot: Snapshot, receipts: Mapping[str, Receipt]) -> Moment:
+    return Moment(
         task_id=snapshot.task_id,
         known_as=snapshot.known_as,
         seq=snapshot.seq + 1,
@@ -146,12 +157,6 @@ def _unfit_awaits(machine: StepMachine, snapshot: Snapshot) -> str:
         budget=snapshot.budget,
         patched=lambda patch, again: snapshot.patches.get(patch, not again),
     )
-    try:
-        uncaught = machine.on(snapshot.state, event, moment).uncaught
-        why_not = "" if uncaught is None else _told(position, uncaught)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code is called
-        why_not = _told(position, error)
-    return "" if receipts.reached else why_not  # past the await the step reacts to a placeholder
 
 
 def _told(position: Position, error: BaseException) -> str:
@@ -170,36 +175,52 @@ def carried(skill: Skill, snapshot: Snapshot) -> Carried:
         skill: The task's skill, in today's code.
         snapshot: The task as it stands: what the query `snapshot` answers.
     """
-    found = _converted(skill, snapshot, lambda new: next(_lossy(skill, new.state), ""))
+    found = _converted(skill, snapshot, lambda new: next(_lossy(skill, new), ""))
     if found.snapshot is None or not found.why_not:
         return found
     return replace(found, why_not=f"task {snapshot.task_id!r}: {found.why_not}")
 
 
-def _lossy(skill: Skill, state: JsonValue) -> Iterator[str]:
+def _lossy(skill: Skill, task: Snapshot) -> Iterator[str]:
     if isinstance(skill, ReducerSkill):
-        yield from _unread(skill.states, state, "the state")
+        yield from _unread(skill.states, task.state, "the state")
     if isinstance(skill, ContractedMachine):
-        yield from _unread(codec(skill.contract.state), Position(state).state, "the state")
+        yield from _unread(codec(skill.contract.state), Position(task.state).state, "the state")
     if isinstance(skill, StepMachine):
-        yield from _lossy_step(skill, Position(state))
+        yield from _lossy_step(skill, task)
 
 
-def _lossy_step(skill: StepMachine, position: Position) -> Iterator[str]:
+def _lossy_step(skill: StepMachine, task: Snapshot) -> Iterator[str]:
+    position = Position(task.state)
     yield from _misplaced(skill, position)
     step = skill.steps[position.resume or position.step]
     for argument, value in position.args.items():
         param = step.params[argument]
         param.encode(Json(value), step.name)  # raises where the value does not fit
         yield from _unread(param.codec, value, f"{argument} of step {step.name!r}")
-    yield from _missing(step, position)
+    for argument, id in position.fed_by.items():
+        if (came := task.receipts.get(id)) is not None and came.status is ReceiptStatus.OK:
+            step.params[argument].encode(Json(came.outcome), step.name)  # raises likewise
+    asked = next((wait.ask for wait in task.waits if wait.gate == position.gate), None)
+    yield from _missing(step, position, asked)
+    if asked is not None:
+        check_timeout(step, asked)  # raises where the step needs an answer that may not come
+    if isinstance(skill, ContractedMachine) and position.last is None:
+        yield from skill.unentered(step, task.state, _next_moment(task, task.receipts))
 
 
-def _missing(step: StepSpec, position: Position) -> Iterator[str]:
-    known = {*position.args, *position.fed_by, position.slot}  # the reply fills the parameter named like its slot
-    for name in step.needs(message=position.resume is not None):
-        if name not in known:
+def _missing(step: StepSpec, position: Position, asked: Question | None) -> Iterator[str]:
+    """What nothing gives the step when the outcome that the task waits for enters it."""
+    decided = isinstance(asked, AskApproval)
+    for name, param in step.params.items():
+        if not param.needed or name in position.args or name in position.fed_by:
+            continue
+        answers = position.resume is not None and (param.source.from_message or name == position.slot)
+        if not answers:
             yield f"step {step.name!r} needs {name!r}, which the task has not saved"
+        elif asked is not None and decided is not (param.source is Source.DECISION):
+            what = "a decision at" if decided else "an answer to"
+            yield f"step {step.name!r} needs {name}: {param.type_name}, which {what} {asked.slot!r} does not bring"
 
 
 def _unread(read: Codec, data: JsonValue, what: str) -> Iterator[str]:

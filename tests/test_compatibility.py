@@ -14,6 +14,9 @@ from refold import (
     Contract,
     Ctx,
     Event,
+    GatePolicy,
+    Invariant,
+    Move,
     StatePatch,
     Step,
     ToolResult,
@@ -399,6 +402,137 @@ def test_a_parameter_that_the_reply_fills_is_not_missing() -> None:
     task.say("tea")
 
     assert carried(asking, task.task).why_not == ""
+
+
+def sized(ctx: Ctx, size: int) -> Transition:
+    return ctx.complete()
+
+
+def unsized(ctx: Ctx, size: int | None) -> Transition:
+    return ctx.complete()
+
+
+def approved(ctx: Ctx, decision: DecisionMade) -> Transition:
+    return ctx.complete()
+
+
+def approved_in_time(ctx: Ctx, decision: DecisionMade | None) -> Transition:
+    return ctx.complete()
+
+
+def told(ctx: Ctx, content: Content) -> Transition:
+    return ctx.complete()
+
+
+def asking(kind: str, end: Any) -> Any:
+    """A skill that asks as its step ends: a question or a gate, with a time or without."""
+    timeout_s = 60 if "time" in kind else None
+    policy = GatePolicy(timeout_s=timeout_s, on_timeout="continue", reminder_s=None)
+
+    def begin(ctx: Ctx, content: Content) -> Transition:
+        if "gate" in kind:
+            return ctx.await_approval("size", "?", policy=policy)
+        return ctx.await_input("size", "?", timeout_s=timeout_s)
+
+    return table("asking", Step("begin", begin).start(), Step("end", end).resume_from("begin"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "why_not"),
+    [
+        ("question", sized, sized, ""),
+        ("question", unsized, sized, ""),
+        ("question", sized, told, ""),
+        ("question", sized, approved, "step 'end' needs decision: DecisionMade, which an answer to 'size' does not"),
+        ("question in time", unsized, unsized, ""),
+        ("question in time", unsized, sized, "'size' may time out, and step 'end', which receives the answer, needs"),
+        ("gate", approved, approved, ""),
+        ("gate", approved, sized, "step 'end' needs size: int, which a decision at 'size' does not bring"),
+        ("gate", approved, told, "step 'end' needs content: Content, which a decision at 'size' does not bring"),
+        ("gate in time", approved_in_time, approved_in_time, ""),
+        ("gate in time", approved_in_time, approved, "'size' may time out, and step 'end', which receives the answer"),
+    ],
+)
+def test_a_step_that_the_open_question_cannot_enter(kind: str, before: Any, after: Any, why_not: str) -> None:
+    """
+    The answer, the decision or the timeout would fail the task, which a replay of what has happened cannot tell.
+    """
+    task = ByHand(asking(kind, before))
+    task.say("tea")
+    plain = kind.removesuffix(" in time")
+    found = carried(skill_of(asking(plain, after)), task.task)
+
+    assert (why_not in found.why_not) if why_not else found.why_not == ""
+
+
+def feeding(kind: Any) -> Any:
+    """A skill whose second step waits for two results."""
+
+    def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.goto("end").cmd(Cmd.tool("a", "a")).cmd(Cmd.tool("b", "b"))
+
+    def end(ctx: Ctx, a: Any, b: int) -> Transition:
+        return ctx.complete()
+
+    end.__annotations__["a"] = kind
+    return table("feeding", Step("begin", begin).start(), Step("end", end))
+
+
+@pytest.mark.parametrize(("kind", "why_not"), [(int, ""), (list[int], "step 'end' takes a: list[int], but got 5")])
+def test_a_result_that_waits_for_another_one_reads_back(kind: Any, why_not: str) -> None:
+    """
+    Both enter the step together, later.
+    """
+    task = ByHand(feeding(int))
+    task.say("tea")
+    task.give("a", 5)
+    found = carried(feeding(kind), task.task)
+
+    assert (why_not in found.why_not) if why_not else found.why_not == ""
+
+
+def phased(waits: str, *invariants: Invariant) -> Any:
+    """A skill with a contract that asks in the state `waits`."""
+    moves = (Move("new", waits), Move(waits, "done"), Move("new", "failed"), Move(waits, "failed"))
+    contract = Contract(
+        state=Work,
+        begins=lambda content, ctx: Work(plan=content.text),
+        lifecycle="phase",
+        moves=moves,
+        invariants=invariants,
+    )
+
+    @flow_skill(id="phased", contract=contract)
+    class Phased:
+        @step(start=True, enters="new", writes=["phase"], exits=[waits])
+        async def begin(self, ctx: Ctx) -> Transition:
+            return ctx.await_input("q", "?").patch(phase=waits)
+
+        @step(resume_from="begin", enters=waits, writes=["phase"], exits=["done"])
+        async def end(self, ctx: Ctx, content: Content) -> Transition:
+            return ctx.complete().patch(phase="done")
+
+    return skill_of(Phased)
+
+
+@pytest.mark.parametrize(
+    ("after", "why_not"),
+    [
+        (phased("asking"), ""),
+        (phased("asking", Invariant("plan", "there is a plan", lambda work: work.plan != "")), ""),
+        (phased("waiting"), "runs in one state (expected waiting; got asking)"),
+        (phased("asking", Invariant("plan", "no tea", lambda work: work.plan != "tea")), "no tea (got 'tea')"),
+    ],
+)
+def test_a_contract_that_does_not_let_the_step_begin_that_receives_the_answer(after: Any, why_not: str) -> None:
+    """
+    A state of the lifecycle that has another name now, or a rule that does not hold for what is saved.
+    """
+    task = ByHand(phased("asking"))
+    task.say("tea")
+    found = carried(after, task.task)
+
+    assert (why_not in found.why_not) if why_not else found.why_not == ""
 
 
 def test_the_state_of_a_contract() -> None:

@@ -7,7 +7,7 @@ Rule 3: the audit lists every execution of a step, failed ones included.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
@@ -86,6 +86,13 @@ class ContractedMachine(StepMachine):
         if not isinstance(own, dict):
             raise SkillError(f"returned {brief(own)}; it returns the fields of {self.contract.state.__name__}")
         return {**Position(state).data, "state": own}
+
+    def unentered(self, step: StepSpec, state: JsonValue, moment: Moment) -> Iterator[str]:
+        """Why the contract does not let a step begin with this saved state."""
+        try:
+            _Orchestrator(self, state, moment, None).before(step, ())
+        except ContractError as error:
+            yield str(error)
 
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
         """See `Skill.on`."""
