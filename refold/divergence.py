@@ -221,12 +221,12 @@ def _replaced(turns: tuple[Said, ...], old: tuple[Said, ...], new: tuple[Said, .
 
 def _recorded_command(now: Command | None, input: Input) -> Command | None:
     """A command as it was recorded; `now`, which is what the code says of it, where history does not tell enough."""
+    # Where the code asks for nothing, the id that the author gave is not known.
+    id = now.id if now is not None else str(input.get("skill") or input.get("name") or input.get("thread", "main"))
     if input["kind"] == "chat":
-        return _recorded_chat(now, input) if isinstance(now, CallChat) else now
-    known: Input = {}
-    if now is not None:
-        partial = input["kind"] not in _WHOLE and input["kind"] == now.kind
-        known = now.model_dump(mode="json") if partial else {"id": now.id}
+        return _recorded_chat(now if isinstance(now, CallChat) else CallChat(id=id), input)
+    partial = now is not None and input["kind"] not in _WHOLE and input["kind"] == now.kind
+    known: Input = now.model_dump(mode="json") if now is not None and partial else {"id": id}
     try:
         return COMMAND.validate_python({**known, **input})
     except ValidationError:

@@ -179,8 +179,11 @@ def _input(kind: str, name: str, args: Sequence[Any]) -> Input:
     """The fields of a command that its input holds."""
     first = args[0] if args and isinstance(args[0], dict) else {}
     if kind == "child":
-        content = (first.get("message") or {}).get("content") if first.get("refold") else None
-        return {"kind": "skill", "input": content} if content else {"kind": "workflow", "name": name, "args": [*args]}
+        if not first.get("refold"):
+            return {"kind": "workflow", "name": name, "args": [*args]}
+        message = first.get("message")  # a part that is recovered has none
+        said = {} if message is None else {"input": message["content"]}
+        return {"kind": "skill", "skill": name, "budget": first.get("budget"), **said}
     whole = _WHOLE.get(name) or ("tool" if name.startswith(TOOL_ACTIVITIES) else "")
     return {**first, "kind": whole} if whole else {"kind": "activity", "name": name, "args": [*args]}
 

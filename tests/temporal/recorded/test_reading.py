@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from temporalio.api.common.v1 import Payload
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 
-from refold import Content
+from refold import Content, UserMessage
+from refold.conversation import request_of
+from refold.core.chat import EMPTY, Prior, UserSaid
+from refold.core.commands import (
+    CallActivity,
+    CallChat,
+    CallSkill,
+    CallTool,
+    CallWorkflow,
+    Command,
+    PartBudget,
+)
+from refold.core.fold.journal import Entry, Issued
+from refold.divergence import as_recorded, first_difference
 from refold.temporal import TemporalEngine
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
-from refold.temporal.recorded.reading import FromServer, Run
+from refold.temporal.data.wire import CHAT_ACTIVITY, TaskStart
+from refold.temporal.recorded.reading import FromServer, Run, words_of
 from tests.temporal.test_task import settled
 
 
@@ -58,6 +74,56 @@ async def test_a_history_that_could_not_be_read_is_read_again(
     assert past is not None
     assert past.marks
     assert reader.past(run).done(), "and now it is kept"
+
+
+STARTED = TaskStart(message=UserMessage(content=Content.from_text("go")), budget=PartBudget(model_calls=3))
+TURN = CallChat(id="turn", say=(UserSaid(content=Content.from_text("hello")),))
+TOOL = CallTool(id="find", name="find")
+
+
+@pytest.mark.parametrize(
+    ("kind", "type", "given", "recorded"),
+    [
+        (
+            "child",
+            "sub",
+            STARTED,
+            CallSkill(id="find", skill="sub", input=Content.from_text("go"), budget=PartBudget(model_calls=3)),
+        ),
+        ("child", "other", "x", CallWorkflow(id="find", name="other", args=("x",))),
+        ("activity", "mail", "x", CallActivity(id="find", name="mail", args=("x",))),
+        ("activity", CHAT_ACTIVITY, request_of(TURN, Prior(thread=EMPTY, framed=True)), TURN.changed({"id": "find"})),
+    ],
+    ids=["part", "workflow", "activity", "chat"],
+)
+@pytest.mark.parametrize("now", [TOOL, None], ids=["a tool", "nothing"])
+async def test_a_command_is_read_though_the_code_asks_for_another_kind(
+    kind: str, type: str, given: Any, recorded: Command, now: Command | None
+) -> None:
+    """
+    The difference names what was recorded. Where the code asks for nothing, what is called stands for the author's id.
+    """
+    converter = data_converter()
+    payloads = Payloads(payloads=await converter.encode([given]))
+    event = HistoryEvent(event_id=5)
+    if kind == "child":
+        child = event.start_child_workflow_execution_initiated_event_attributes
+        child.workflow_id, child.workflow_type.name = "T/1.1", type
+        child.input.CopyFrom(payloads)
+    else:
+        activity = event.activity_task_scheduled_event_attributes
+        activity.activity_id, activity.activity_type.name = "T/1.1", type
+        activity.input.CopyFrom(payloads)
+    words = await words_of([event], converter)
+
+    commands = () if now is None else (Issued(invocation_id="T/1.1", command=now),)
+    entry = Entry(seq=1, at=datetime(2026, 1, 1, tzinfo=UTC), event=STARTED.message, commands=commands)
+    [command] = as_recorded("T", entry, None, words.inputs).commands
+
+    called = {"id": command.command.id} if now is None else {}
+    assert command.command == recorded.changed(called)
+    found = first_difference("T", [entry], {}, words.inputs)
+    assert found.field.startswith("commands.")
 
 
 async def test_who_completed_a_workflow_task_stands_in_the_history(engine: TemporalEngine, client: Client) -> None:
