@@ -28,6 +28,7 @@ from refold.divergence import Difference, Input
 from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count
+from refold.temporal.data.codec import CodecUnusable
 from refold.temporal.data.marks import Mark, marks_of
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, NOTIFY_ACTIVITY, TOOL_ACTIVITIES
 from refold.temporal.data.workflow_tasks import WorkflowTasks, workflow_tasks_of
@@ -285,6 +286,8 @@ class FromServer:
                 if error.status in _FOR_GOOD:
                     self._note(run, error)
                     return None
+            except CodecUnusable:  # for now: the next attempt of the workflow task reads the history again
+                raise
             except RefoldError as error:  # a key or a stored value that is missing
                 self._note(run, error)
                 return None
@@ -295,6 +298,8 @@ class FromServer:
         marks = None
         try:
             marks = await marks_of(events, self._client.data_converter, words=False)
+        except CodecUnusable:
+            raise
         except RefoldError as error:  # a key is missing
             self._note(run, error)
         return Past(marks=marks, workflow_tasks=workflow_tasks_of(events))

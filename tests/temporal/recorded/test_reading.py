@@ -28,6 +28,7 @@ from refold.core.commands import (
 from refold.core.fold.journal import Entry, Issued
 from refold.divergence import as_recorded, first_difference
 from refold.temporal import TemporalEngine
+from refold.temporal.data.codec import CodecUnusable
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.data.wire import CHAT_ACTIVITY, TaskStart
@@ -55,7 +56,7 @@ async def test_a_history_that_could_not_be_read_is_read_again(
 ) -> None:
     """
     What was read is kept for the next attempt of the workflow task, and an error is not: the task would meet it for as
-    long as its worker lives.
+    long as its worker lives. Nor does the task go on unverified meanwhile.
     """
     view = await engine.start("talk", Content.from_text("hello"))
     await settled(engine, view.task_id)
@@ -66,7 +67,7 @@ async def test_a_history_that_could_not_be_read_is_read_again(
     reader = FromServer(Client(**config), "a worker")
     reader.attach()
 
-    with pytest.raises(RuntimeError, match="the keys cannot be reached"):
+    with pytest.raises(CodecUnusable, match="KeysAway cannot decrypt a value: RuntimeError"):
         await asyncio.wrap_future(reader.past(run))
     codec.away = False
     past = await asyncio.wrap_future(reader.past(run))
