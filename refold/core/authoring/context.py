@@ -30,6 +30,9 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 T4 = TypeVar("T4")
 
+NOBODYS = "refold.step.shared_value_of_nobody"
+"""The patch with which the value of a shared call is kept that came for coroutines which an error closed with it."""
+
 
 @dataclass(slots=True, kw_only=True)  # not frozen, which takes three times as long: one is made for each call
 class Moment:
@@ -507,7 +510,8 @@ async def own_shared(ctx: Ctx, key: str, make: Callable[[], Call[T]], patch: str
 
     Args:
         ctx: The task's context.
-        key: Which call; a branch that comes while others await the call of this key awaits it with them.
+        key: Which call; a branch that comes while others await the call of this key awaits it with them, and one that
+            comes after an error has ended them all has the value that came for them.
         make: Makes the call.
         patch: In tasks recorded before, each branch has a call of its own.
 
@@ -518,7 +522,7 @@ async def own_shared(ctx: Ctx, key: str, make: Callable[[], Call[T]], patch: str
         CommandError: The call has failed, for each of them.
     """
     call = ctx._shared.get(key)
-    if call is None or call.received or not call.waiting or not own_patched(ctx, patch):
+    if call is None or not _is_in_common(ctx, call, patch):
         call = ctx._shared[key] = make()
         call.shared = True
     try:
@@ -528,6 +532,14 @@ async def own_shared(ctx: Ctx, key: str, make: Callable[[], Call[T]], patch: str
         raise
     first, call.received = not call.received, True
     return value, first
+
+
+def _is_in_common(ctx: Ctx, call: Call[Any], patch: str) -> bool:
+    """Whether a branch that comes now has the outcome of this shared call, too."""
+    if call.received:
+        return False
+    nobodys = bool(call.outcome) and not isinstance(call.outcome[0], CommandError)
+    return (call.waiting > 0 or (nobodys and own_patched(ctx, NOBODYS))) and own_patched(ctx, patch)
 
 
 def _tell_apart(method: str, calls: Sequence[Any]) -> None:
