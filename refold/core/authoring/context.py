@@ -420,7 +420,7 @@ class Ctx:
                 raise SkillError(f"parallel takes coroutines, not {run!r}; {way_out}")
         if limit is not None and limit < 1:
             raise SkillError(f"limit={limit!r} would let nothing go on; give a positive number, or None")
-        together = Parallel(runs, limit, lambda patch: own_patched(self, patch))
+        together = Parallel(runs, limit, lambda patch: own_patched(self, patch), self._made)
         self._made.append(together)
         return together
 

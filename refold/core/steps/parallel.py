@@ -7,7 +7,7 @@ so a step that is driven again resumes its branches in the same order.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from inspect import CORO_CREATED, getcoroutinestate
+from inspect import CORO_CREATED, CORO_SUSPENDED, getcoroutinestate
 from typing import Any, Generic, TypeVar
 
 from refold.core.commands import AskApproval, AskUser, Sleep
@@ -24,17 +24,23 @@ CLOSED = "refold.step.parallel_closes"
 ONCE = "refold.step.awaited_once"
 """The patch with which a call or coroutine that two branches await is an error; one of them was lost before."""
 
+EXCUSED = "refold.step.closed_call_excused"
+"""The patch with which a call is no mistake that a coroutine had made, and not awaited yet, when an error closed it."""
+
+Made = list["Call[Any] | Parallel[Any]"]
+"""Calls that coroutines made, to be awaited or not."""
+
 
 class Parallel(Generic[T]):
-    """See `Ctx.parallel`."""
+    """See `Ctx.parallel`. `made` has all calls that the step has made so far."""
 
     named = "a `ctx.parallel(...)`"
 
     def __init__(
-        self, runs: Sequence[Coroutine[Any, Any, T]], limit: int | None, patched: Callable[[str], bool]
+        self, runs: Sequence[Coroutine[Any, Any, T]], limit: int | None, patched: Callable[[str], bool], made: Made
     ) -> None:
         self._patched = patched
-        self._branches = [_Branch(place, run) for place, run in enumerate(runs)]
+        self._branches = [_Branch(place, run, made) for place, run in enumerate(runs)]
         self._limit = limit
         self.awaited = False
         self._open: dict[int, tuple[Call[Any], _Branch]] = {}
@@ -47,6 +53,7 @@ class Parallel(Generic[T]):
         self._patched = _unpatched  # it refers to the context, and the context to this object
         for branch in self._branches:
             close(branch.run)
+            branch.made = []  # it may have this object
 
     def __await__(self) -> Generator[FirstOf, Any, tuple[T, ...]]:
         self.awaited = True
@@ -66,6 +73,7 @@ class Parallel(Generic[T]):
                     self._went_on(branch, branch.receive(results, self._patched))
         except Exception:
             shared = self._withdraw()
+            self._excuse()
             self.close()
             for call in shared:
                 call.withdrawn = not call.waiting
@@ -90,6 +98,14 @@ class Parallel(Generic[T]):
             call.left = call.in_flight and not isinstance(call.command, RACEABLE)
             call.withdrawn = not call.left and not call.shared
         return shared
+
+    def _excuse(self) -> None:
+        """Let the step end without the calls that the coroutines which are closed now have made and not awaited."""
+        unawaited = [one for branch in self._branches if branch.suspended for one in branch.own if not one.awaited]
+        if unawaited and self._patched(EXCUSED):
+            for one in unawaited:
+                one.awaited = True
+                one.close()
 
     def _went_on(self, branch: _Branch, calls: Sequence[Call[Any]]) -> None:
         for call in calls:
@@ -164,11 +180,15 @@ class _Branch:
         place: Which one of the branches it is, from 0.
         value: The value that the coroutine returned.
         failed: The command's failure that the coroutine did not catch.
+        made: All calls that the step has made so far.
+        own: The calls among them that the coroutine has made.
     """
 
-    def __init__(self, place: int, run: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, place: int, run: Coroutine[Any, Any, Any], made: Made) -> None:
         self.place = place
         self.run = run
+        self.made = made
+        self.own: Made = []
         self.value: Any = None
         self.failed: CommandError | None = None
         self._awaited: Asked | FirstOf = ()
@@ -185,6 +205,11 @@ class _Branch:
         return getcoroutinestate(self.run) != CORO_CREATED
 
     @property
+    def suspended(self) -> bool:
+        """Whether the coroutine awaits something."""
+        return getcoroutinestate(self.run) == CORO_SUSPENDED
+
+    @property
     def unraised(self) -> tuple[str, ...]:
         """The ids of commands whose failures the coroutine has received and not raised, or has not caught."""
         if isinstance(self._awaited, FirstOf):
@@ -195,6 +220,7 @@ class _Branch:
     def resume(self, results: Any) -> Sequence[Call[Any]]:
         """Resume the coroutine with results, or by raising a failure in it. Returns the calls that it awaits next."""
         self._awaited, self._results = (), {}
+        made_before = len(self.made)
         try:
             awaited = self.run.throw(results) if isinstance(results, CommandError) else self.run.send(results)
         except StopIteration as stop:
@@ -203,6 +229,7 @@ class _Branch:
         except CommandError as error:
             self.failed = error
             return ()
+        self.own += self.made[made_before:]
         self._awaited = awaited
         if isinstance(awaited, FirstOf):
             return awaited.calls

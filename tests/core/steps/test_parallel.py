@@ -656,6 +656,81 @@ def test_a_call_that_was_not_sent_can_be_awaited_again(cut: bool) -> None:
     assert task.folded() == task.task
 
 
+async def makes_ahead(ctx: Ctx) -> None:
+    later, race = ctx.tool("later"), ctx.first(ctx.sleep(5), ctx.sleep(6))
+    await ctx.tool("b")
+    await later
+    await race
+
+
+async def makes_a_parallel_ahead(ctx: Ctx) -> None:
+    later = ctx.parallel(one_call(ctx, "c"))
+    await ctx.tool("b")
+    await later
+
+
+@BOTH
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_call_that_a_closed_coroutine_had_not_awaited_yet_is_no_mistake(cut: bool, depth: int) -> None:
+    """
+    The coroutine would have awaited it, had no error closed it.
+    """
+
+    async def inner(ctx: Ctx) -> None:
+        await ctx.parallel(makes_ahead(ctx))
+
+    async def begin(ctx: Ctx) -> Transition:
+        with suppress(ValueError):
+            await ctx.parallel(calls_and_raises(ctx), [makes_ahead, inner][depth](ctx))
+        return ctx.complete("done")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.give("a")
+
+    assert (task.reason, task.said) == ("", ["done"])
+    assert task.folded() == task.task
+
+
+def test_coroutines_that_a_closed_coroutine_had_not_begun_yet_are_closed_too() -> None:
+    """
+    Python warns of none.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        with suppress(ValueError):
+            await ctx.parallel(calls_and_raises(ctx), makes_a_parallel_ahead(ctx))
+        return ctx.complete("done")
+
+    task = ByHand(one_step(begin))
+    task.say()
+    task.give("a")
+
+    assert task.said == ["done"]
+
+
+@BOTH
+def test_a_call_that_a_coroutine_forgot_before_an_error_closed_others_is_a_mistake(cut: bool) -> None:
+    """
+    It had ended, and cannot await it any more.
+    """
+
+    async def forgets(ctx: Ctx) -> None:
+        _ = ctx.tool("forgotten")
+
+    async def begin(ctx: Ctx) -> Transition:
+        with suppress(ValueError):
+            await ctx.parallel(forgets(ctx), calls_and_raises(ctx), makes_ahead(ctx))
+        return ctx.complete("done")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.give("a")
+
+    assert task.reason.startswith("step 'begin' made the call 'forgotten' and never awaited it")
+    assert task.folded() == task.task
+
+
 @BOTH
 def test_a_call_that_was_in_flight_before_is_not_sent_for_a_coroutine_that_an_error_closed(cut: bool) -> None:
     """
