@@ -27,6 +27,9 @@ ONCE = "refold.step.awaited_once"
 EXCUSED = "refold.step.closed_call_excused"
 """The patch with which a call is no mistake that a coroutine had made, and not awaited yet, when an error closed it."""
 
+EXITS = "refold.step.exit_closes"
+"""The patch with which errors that are no `Exception`, such as `SystemExit`, withdraw calls as other errors do."""
+
 Made = list["Call[Any] | Parallel[Any]"]
 """Calls that coroutines made, to be awaited or not."""
 
@@ -71,7 +74,9 @@ class Parallel(Generic[T]):
                 )
                 for branch, results in self._by_branch(completed):
                     self._went_on(branch, branch.receive(results, self._patched))
-        except Exception:
+        except BaseException as error:
+            if not isinstance(error, Exception) and not (_is_of_step(error) and self._patched(EXITS)):
+                raise
             shared = self._withdraw()
             self._excuse()
             self.close()
@@ -167,6 +172,11 @@ class Parallel(Generic[T]):
                 for branch in (mine[1], *self._joined.pop(id(one[0]), ())):
                     grouped.setdefault(branch.place, []).append(one)
         return [(self._branches[place], results) for place, results in sorted(grouped.items())]
+
+
+def _is_of_step(error: BaseException) -> bool:
+    """Whether this error, which is no `Exception`, is the step's own: not one with which refold closes a coroutine."""
+    return isinstance(error, SystemExit | BaseExceptionGroup) or type(error).__name__ == "CancelledError"
 
 
 def _unpatched(_: str) -> bool:

@@ -1,5 +1,6 @@
 """Several coroutines of one step at once: each goes on by itself, and the order of results is that of the arguments."""
 
+from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -653,6 +654,38 @@ def test_a_call_that_was_not_sent_can_be_awaited_again(cut: bool) -> None:
         task.give(id)
 
     assert task.said == ["done"]
+    assert task.folded() == task.task
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "error", [SystemExit(2), CancelledError(), BaseExceptionGroup("odd", [SystemExit(2)])], ids=repr
+)
+def test_an_error_that_is_no_exception_closes_questions_too(error: BaseException, cut: bool) -> None:
+    """
+    As `argparse` raises one. The task would wait for an answer that nobody awaits.
+    """
+
+    async def raises(ctx: Ctx) -> None:
+        await ctx.first(ctx.sleep(60, id="timer"), ctx.sleep(70))
+        raise error
+
+    async def asks(ctx: Ctx) -> None:
+        await ctx.ask("q", "?")
+
+    async def begin(ctx: Ctx) -> Transition:
+        with suppress(type(error)):
+            await ctx.parallel(raises(ctx), asks(ctx))
+        return ctx.complete(await ctx.tool("tell"))
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    assert task.waiting == ["q"]
+    task.ring("timer")
+    assert (task.waiting, task.out) == ([], ["tell"])
+    task.give("tell", "told")
+
+    assert task.said[-1] == "told"
     assert task.folded() == task.task
 
 
