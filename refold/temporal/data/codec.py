@@ -224,12 +224,10 @@ class CodecSeal:
         return payload.data.decode()
 
     async def _encoded(self, payload: Payload) -> Payload:
-        [encoded] = await self._codec.encode([payload])
-        return encoded
+        return await encrypted(self._codec, payload)
 
     async def _decoded(self, payload: Payload) -> Payload:
-        [decoded] = await self._codec.decode([payload])
-        return decoded
+        return await decrypted(self._codec, payload)
 
     @property
     def _codec(self) -> PayloadCodec:

@@ -406,6 +406,33 @@ def test_a_codec_that_exits_stops_no_other_seal() -> None:
     assert CodecSeal(Plain()).opened(CodecSeal(Plain()).sealed("two")) == "two"
 
 
+class Quoting(Plain):
+    """A codec whose key service is away, and whose error quotes what it was to encrypt."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        raise ConnectionError(f"cannot send {payloads[0].data!r}")
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        raise ConnectionError(f"cannot send {payloads[0].data!r}")
+
+
+@pytest.mark.parametrize("call", ["sealed", "opened"])
+def test_a_ledger_whose_codec_is_away_quotes_nothing(folder: Folder, call: str) -> None:
+    """
+    Its error stands in the worker's log for as long as receipts wait for the codec.
+    """
+    ledger = Ledger(str(folder.path / "ledger.db"))
+    written = SECRET
+    if call == "opened":
+        ledger.store.seal = CodecSeal(Plain())
+        written = ledger.store.sealed(SECRET)
+    ledger.store.seal = CodecSeal(Quoting())
+    with pytest.raises(LedgerUnavailable, match=r"the codec Quoting cannot (en|de)crypt a value: Conn") as raised:
+        getattr(ledger.store, call)(written)
+
+    assert SECRET not in str(raised.value)
+
+
 def _value(answer: LedgerAnswer) -> JsonValue:
     assert isinstance(answer, Finished)
     return answer.value
