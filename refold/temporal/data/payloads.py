@@ -19,6 +19,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
@@ -103,8 +104,22 @@ longer than its payload; but anybody can send a payload of 4 KB whose parts woul
 NESTED_PARTS = 10
 """How deep a part may be inside of others."""
 
-MAY_BE_LOST: ContextVar[bool] = ContextVar("refold_may_be_lost", default=False)
-"""Whether what is written now may be lost, as the details of a heartbeat."""
+
+@dataclass(slots=True)
+class Shown:
+    """What the server was last shown of a running activity.
+
+    Attributes:
+        details: The details of its last heartbeat.
+        sent: The last details that could be encoded.
+    """
+
+    details: Sequence[Any] = ()
+    sent: list[Payload] = field(default_factory=list)
+
+
+MAY_BE_LOST: ContextVar[Shown | None] = ContextVar("refold_may_be_lost", default=None)
+"""Whether what is written now may be lost, as the details of a heartbeat; and of which activity they are."""
 
 _JSON = b"json/plain"
 _PART = "refold-part-"  # metadata key of a part separated from the JSON, by its hash, until the codec stores it
@@ -225,16 +240,16 @@ class RefoldConverter(DataConverter):
     """The SDK's converter, without its copies, and with references that are read as other inputs are."""
 
     async def encode(self, values: Sequence[Any]) -> list[Payload]:
-        """See the SDK. What `MAY_BE_LOST` is left out if the codec or the storage is away."""
-        try:
+        """See the SDK. What `MAY_BE_LOST` stays as it was sent last if the codec or the storage is away."""
+        if (shown := MAY_BE_LOST.get()) is None:
             return await super().encode(values)
+        try:
+            shown.sent = await super().encode(values)
         except PayloadTooLarge:
             raise
         except (CodecError, StorageError) as error:
-            if not MAY_BE_LOST.get():
-                raise
             logger.warning("the details of a heartbeat are left out: %s", error)
-            return []
+        return shown.sent
 
     def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
         # The SDK would copy the converter for each value, to give the driver a context. refold's driver needs none,

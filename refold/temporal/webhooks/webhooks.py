@@ -32,6 +32,7 @@ from refold.temporal.client.errors import cancelable, server_refused
 from refold.temporal.seen.runtime import follow
 from refold.temporal.webhooks.delivery import HEARTBEATS, Courier, Delivery, WebhookDelivery
 from refold.temporal.webhooks.names import WORKFLOW, workflow_id
+from refold.temporal.worker.heartbeats import LossyHeartbeats
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.webhooks import Feed, Webhook
 
@@ -123,6 +124,7 @@ class TemporalWebhooks:
                 task_queue=self.task_queue,
                 workflows=[WebhookDelivery],
                 activities=[self._courier.deliver],
+                interceptors=[LossyHeartbeats(self._client.data_converter)],
                 workflow_runner=UnsandboxedWorkflowRunner(),
                 max_concurrent_activities=AT_ONCE,
                 max_cached_workflows=KEPT_IN_MEMORY,

@@ -247,7 +247,8 @@ class RefoldPlugin(SimplePlugin):
         self._effects.seal = self._seal = None if codec is None else CodecSeal(codec)
         if codec is not None:
             keep_texts_out()
-            config["interceptors"] = [*config.get("interceptors", ()), LossyHeartbeats()]
+        if isinstance(converter := config["client"].data_converter, RefoldConverter):
+            config["interceptors"] = [*config.get("interceptors", ()), LossyHeartbeats(converter)]
         self._effects.server = config["client"].service_client.config.target_host
         if self._effects.ledger is not None:
             self._effects.ledger.refuse_remote(self._effects.server)
