@@ -107,6 +107,8 @@ EFFECTS_IMPORTERS = {
     "refold.temporal.worker.run",
     "refold.temporal.worker.plugin",
     "refold.temporal.worker.refusals",
+    # Waits for the codec and the storage as an effect waits for storage.
+    "refold.temporal.worker.holding",
     "refold.temporal.webhooks.delivery",
     "refold.temporal.webhooks.webhooks",
     # A worker's process, or a call of a function, ends while a thread of a tool goes on.

@@ -68,7 +68,7 @@ from refold.effects.attempt import (
     left_to_others,
     readable,
     still_wanted,
-    until_sendable,
+    until_stored,
     why_stopped,
 )
 from refold.effects.callbacks import make_address
@@ -154,7 +154,7 @@ def _llm_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
                 return await within_day(effects.day_of(owner), command.settings, ask)
 
             outcome: LlmOutcome = await effects.performed("model", command, tail, request, owner=owner)
-            await until_sendable(outcome)
+            await until_stored(outcome)
             return outcome
 
         name = command.model or "the worker's"
@@ -180,7 +180,7 @@ def _chat_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
             opened = effects.open
             recalled = await opened.conversations.recall(command, _ask_task)
             reply: Reply = await effects.performed("model", recalled, tail, request, owner=owner)
-            await until_sendable(reply)
+            await until_stored(reply)
             opened.conversations.heard(command, recalled, reply)
             return reply
 
@@ -329,7 +329,7 @@ async def _tool_effect(
             result = await effects.performed("tool", command, None, perform, owner=owner, reports=reports)
         if command.undoes is not None:
             await _note_undone(effects, command.undoes, info, owner)
-        await until_sendable(result)
+        await until_stored(result)
         opened.conversations.returned(result)
         return result
 

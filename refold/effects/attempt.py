@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -14,11 +14,9 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.failure.v1 import Failure as EncodedFailure
 from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import AsyncActivityCancelledError
 from temporalio.common import RawValue
-from temporalio.converter import PayloadCodec
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -118,10 +116,7 @@ async def _attempted(kind: str, name: str, call: Callable[[], Awaitable[T]], cou
         return result
     bound.info("effect_failed", seconds=_since(began), failure=failure.type, kind=failure.kind.value)
     _count(kind, counted, failure.kind.value, began)
-    failed = as_application_error(failure)
-    if _is_encrypted():
-        await _until_encoded(lambda: activity.client().data_converter.encode_failure(failed, EncodedFailure()))
-    raise failed
+    raise as_application_error(failure)
 
 
 async def _performed(info: activity.Info, call: Callable[[], Awaitable[T]]) -> T:
@@ -156,27 +151,15 @@ def _count(kind: str, name: str, outcome: str, began: float) -> None:
     observe(metrics.EFFECT_SECONDS, time.monotonic() - began, kind, outcome)
 
 
-async def until_sendable(result: object) -> None:
-    """Retry until the codec has encrypted a result, and storage holds a large one: an attempt whose result cannot be
-    sent would be lost and repeated."""
-    if len(to_json(result)) >= LARGE_BYTES or _is_encrypted():
+async def until_stored(result: object) -> None:
+    """Retry until storage holds a large result: an attempt whose result cannot be sent would be lost and repeated."""
+    if len(to_json(result)) >= LARGE_BYTES:
         # What is stored goes by its hash, so encoding it again at completion is cheap.
-        await _until_encoded(lambda: activity.client().data_converter.encode([result]))
+        await until_encoded(lambda: activity.client().data_converter.encode([result]))
 
 
-def _is_encrypted() -> bool:
-    """Whether what the current attempt returns passes a codec. What it returns within a workflow task, which the ledger
-    has, is brought again."""
-    return not activity.info().is_local and getattr(_codec(), "inner", None) is not None
-
-
-def _codec() -> PayloadCodec | None:
-    with suppress(RuntimeError):  # there is no client, in a test of an activity
-        return activity.client().data_converter.payload_codec
-    return None
-
-
-async def _until_encoded(encode: Callable[[], Awaitable[object]]) -> None:
+async def until_encoded(encode: Callable[[], Awaitable[object]]) -> None:
+    """Repeat the encoding of what the current activity comes to while storage or the codec is away."""
     pause = PAUSES_S[0]
     while True:
         try:
@@ -311,15 +294,18 @@ def readable(kind: type[V], given: Any) -> V:
 
 
 @contextmanager
-def heartbeats(heartbeater: Heartbeater, shown: Tail | Reports | None = None) -> Iterator[None]:
-    """Heartbeat for the current activity inside the block, with the newest model text or report if there is one."""
+def heartbeats(
+    heartbeater: Heartbeater, shown: Tail | Reports | None = None, *, details: Sequence[Any] = ()
+) -> Iterator[None]:
+    """Heartbeat for the current activity inside the block, with the newest model text or report if there is one, else
+    with the given details."""
     info = activity.info()
     if info.heartbeat_timeout is None or info.is_local:
         yield
         return
 
     def ask_loop() -> None:
-        activity.heartbeat(*_details(shown))
+        activity.heartbeat(*(_details(shown) or details))
 
     with heartbeater.beating(info.heartbeat_timeout.total_seconds(), ask_loop, _bare_heartbeat(info.task_token)):
         yield

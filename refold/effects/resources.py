@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
@@ -241,6 +241,10 @@ class Resources:
             return await perform()
         with heartbeats(self.open.heartbeater):
             return await self._local.brought(ledger, command, perform)
+
+    def heartbeats(self, details: Sequence[Any]) -> AbstractContextManager[None]:
+        """Heartbeat for the current activity within the block, with these details."""
+        return heartbeats(self.open.heartbeater, details=details)
 
     def _ledger_of_records(self) -> Ledger:
         """The ledger, open; also where no tool of this worker needs one."""

@@ -37,6 +37,7 @@ from pydantic import (
 from pydantic_core import from_json, to_json
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
@@ -120,6 +121,9 @@ class Shown:
 
 MAY_BE_LOST: ContextVar[Shown | None] = ContextVar("refold_may_be_lost", default=None)
 """Whether what is written now may be lost, as the details of a heartbeat; and of which activity they are."""
+
+_KEPT: ContextVar[tuple[object, Any] | None] = ContextVar("refold_kept", default=None)
+"""What the current activity returns or fails with, and what that is encoded."""
 
 _JSON = b"json/plain"
 _PART = "refold-part-"  # metadata key of a part separated from the JSON, by its hash, until the codec stores it
@@ -241,6 +245,9 @@ class RefoldConverter(DataConverter):
 
     async def encode(self, values: Sequence[Any]) -> list[Payload]:
         """See the SDK. What `MAY_BE_LOST` stays as it was sent last if the codec or the storage is away."""
+        kept = _KEPT.get()
+        if kept is not None and len(values) == 1 and values[0] is kept[0]:
+            return list(kept[1])
         if (shown := MAY_BE_LOST.get()) is None:
             return await super().encode(values)
         try:
@@ -250,6 +257,26 @@ class RefoldConverter(DataConverter):
         except (CodecError, StorageError) as error:
             logger.warning("the details of a heartbeat are left out: %s", error)
         return shown.sent
+
+    async def encode_failure(self, exception: BaseException, failure: Failure) -> None:
+        """See the SDK."""
+        kept = _KEPT.get()
+        if kept is not None and exception is kept[0]:
+            failure.CopyFrom(kept[1])
+        else:
+            await super().encode_failure(exception, failure)
+
+    async def keep(self, outcome: object) -> None:
+        """Encode what the current activity returns, or the error that it raises, before the SDK does.
+
+        The SDK, which encodes it next, then sends just that: the codec or the storage may be away again by then.
+        """
+        if isinstance(outcome, BaseException):
+            failure = Failure()
+            await self.encode_failure(outcome, failure)
+            _KEPT.set((outcome, failure))
+        else:
+            _KEPT.set((outcome, await self.encode([outcome])))
 
     def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
         # The SDK would copy the converter for each value, to give the driver a context. refold's driver needs none,

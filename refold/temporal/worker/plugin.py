@@ -55,6 +55,7 @@ from refold.temporal.worker import profile
 from refold.temporal.worker.activation.committed import Unsandboxed, missing
 from refold.temporal.worker.build import build_of_process
 from refold.temporal.worker.heartbeats import LossyHeartbeats
+from refold.temporal.worker.holding import HeldOutcomes
 from refold.temporal.worker.logs import keep_short, keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
@@ -248,7 +249,9 @@ class RefoldPlugin(SimplePlugin):
         if codec is not None:
             keep_texts_out()
         if isinstance(converter := config["client"].data_converter, RefoldConverter):
-            config["interceptors"] = [*config.get("interceptors", ()), LossyHeartbeats(converter)]
+            held = HeldOutcomes(converter, self._effects.heartbeats)
+            # The first one: what a program's own interceptors make of an outcome is held, too.
+            config["interceptors"] = [held, *config.get("interceptors", ()), LossyHeartbeats(converter)]
         self._effects.server = config["client"].service_client.config.target_host
         if self._effects.ledger is not None:
             self._effects.ledger.refuse_remote(self._effects.server)

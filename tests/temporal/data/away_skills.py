@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 
-from temporalio import activity
+from temporalio import activity, workflow
 from temporalio.api.common.v1 import Payload
+from temporalio.common import RetryPolicy
 from temporalio.converter import PayloadCodec
 
 from refold import Content, Ctx, Transition, flow_skill, step, tool
 from refold.effects import Never, current
+from refold.effects.short.local import HOLD_S
 from refold.temporal import workflow_for
 from refold.temporal.encryption import Encryption
 
@@ -20,6 +23,9 @@ REFUSALS = 6
 
 SAID = (b"paid", b"half of it", b"the card is blocked")
 """What is in that which the codec refuses to encrypt; neither a task's answers nor its commands have it meanwhile."""
+
+SPARED = {"returns, encrypted twice": 1, "fails, encrypted twice": 2, "goes over": 1}
+"""How many values the codec encrypts before it goes away: all that a result, or a failure, consists of."""
 
 RUNS: Counter[str] = Counter()
 """How often the tool ran, by what it was to do."""
@@ -31,11 +37,15 @@ class Away(PayloadCodec):
     def __init__(self) -> None:
         self.inner = Encryption({"k": bytes(range(32))})
         self.refusals = Counter[str]()
+        self.spared = 0
         self.refused = asyncio.Event()
+        self.turned = asyncio.Event()
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         if any(said in one.data for one in payloads for said in SAID):
             self.asked("encode")
+        if any(b"page 7" in one.data for one in payloads):
+            self.turned.set()
         return await self.inner.encode(payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -43,7 +53,9 @@ class Away(PayloadCodec):
         return await self.inner.decode(payloads)
 
     def asked(self, what: str) -> None:
-        if self.refusals[what]:
+        if self.spared:
+            self.spared -= 1
+        elif self.refusals[what]:
             self.refusals[what] -= 1
             self.refused.set()
             raise ConnectionError("the key service does not answer")
@@ -63,8 +75,11 @@ async def pays(how: str) -> str:
         else:
             current().progress("half of it")
         await CODEC.refused.wait()
-    CODEC.refusals["encode"] = REFUSALS
-    if how == "fails":
+    if how == "goes over":
+        await asyncio.sleep(2 * HOLD_S)
+    CODEC.spared = SPARED.get(how, 0)
+    CODEC.refusals["encode"] = 1 if how.endswith("twice") else REFUSALS
+    if how.startswith("fails"):
         raise Never("the card is blocked")
     return f"paid: {how}"
 
@@ -78,5 +93,50 @@ class Pays:
         return ctx.complete(await ctx.tool(pays, {"how": content.text}))
 
 
+@flow_skill(id="pays_in_ledger_while_away", durability="ledger")
+class PaysInLedger:
+    """Pays within a workflow task, unless that takes longer than a workflow task may be held open."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(await ctx.tool(pays, {"how": content.text}))
+
+
+@activity.defn
+async def copies() -> str:
+    """Goes on by its heartbeats, as an activity that was there before refold does."""
+    went_on_from = ", ".join(activity.info().heartbeat_details)
+    if activity.info().attempt == 1:
+        activity.heartbeat("page 7")
+        await CODEC.turned.wait()
+    CODEC.refused.clear()
+    CODEC.refusals["encode"] = 1
+    activity.heartbeat("half of it")
+    await CODEC.refused.wait()
+    if activity.info().attempt < ENDS_WELL:
+        raise ConnectionError("its worker is lost")
+    return went_on_from
+
+
+ENDS_WELL = 3
+"""The attempt of `copies` that ends well. The one before it sends no heartbeat that can be encrypted."""
+
+
+@workflow.defn(sandboxed=False)
+class Copying:
+    """A workflow that was there before refold."""
+
+    @workflow.run
+    async def run(self) -> str:
+        """Have it copied."""
+        return await workflow.execute_activity(
+            copies,
+            start_to_close_timeout=timedelta(minutes=5),
+            heartbeat_timeout=timedelta(minutes=1),
+            retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=1)),
+        )
+
+
 TOOLS = [pays]
 PaysWorkflow = workflow_for(Pays)
+PaysInLedgerWorkflow = workflow_for(PaysInLedger)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from temporalio.api.failure.v1 import Failure
@@ -28,7 +29,8 @@ async def worker_client(hasty_server: DevServer) -> AsyncIterator[Client]:
     """A worker with that codec, by its client."""
     client = await Client.connect(hasty_server.address, data_converter=data_converter(Off(), CODEC))
     plugin = RefoldPlugin([away_skills], away_skills.TOOLS, storage=Off(), codec=CODEC)
-    async with make_worker(client, plugin, task_queue="away"):
+    more: dict[str, Any] = {"activities": [away_skills.copies], "workflows": [away_skills.Copying]}
+    async with make_worker(client, plugin, task_queue="away", **more):
         yield client
 
 
@@ -45,10 +47,13 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "PAUSES_S", (0.01, 0.1))
     RUNS.clear()
     CODEC.refusals.clear()
+    CODEC.spared = 0
     CODEC.refused.clear()
 
 
-@pytest.mark.parametrize("how", ["returns", "fails", "beats", "reports"])
+@pytest.mark.parametrize(
+    "how", ["returns", "fails", "returns, encrypted twice", "fails, encrypted twice", "beats", "reports"]
+)
 async def test_a_tool_runs_once(engine: TemporalEngine, how: str) -> None:
     """
     The codec goes away in the middle of a tool, or at its end: what it returns, or how it fails, is sent when the codec
@@ -58,10 +63,32 @@ async def test_a_tool_runs_once(engine: TemporalEngine, how: str) -> None:
     ended = await settled(engine, view.task_id)
 
     assert dict(RUNS) == {how: 1}
-    if how == "fails":
+    if how.startswith("fails"):
         assert (ended.status, "the card is blocked" in ended.reason) == (Status.FAILED, True)
     else:
         assert (ended.status, ended.messages[-1].text) == (Status.COMPLETED, f"paid: {how}")
+
+
+async def test_a_tool_that_goes_over_to_a_regular_activity_runs_once(engine: TemporalEngine) -> None:
+    """
+    Its result is in the ledger, and the regular activity that brings it waits for the codec as others do.
+    """
+    view = await engine.start("pays_in_ledger_while_away", text("goes over"))
+    ended = await settled(engine, view.task_id)
+
+    assert dict(RUNS) == {"goes over": 1}
+    assert (ended.status, ended.reason, ended.messages[-1].text) == (Status.COMPLETED, "", "paid: goes over")
+
+
+async def test_an_activity_of_the_programs_own_goes_on_by_the_last_heartbeat_that_was_sent(
+    worker_client: Client,
+) -> None:
+    """
+    A heartbeat that cannot be encrypted replaces none that could: the next attempt would begin from nothing.
+    """
+    went_on_from = await worker_client.execute_workflow(away_skills.Copying.run, id="copying", task_queue="away")
+
+    assert went_on_from == "page 7"
 
 
 async def test_what_cannot_be_decrypted_now_is_left_to_later() -> None:
