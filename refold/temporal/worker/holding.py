@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from refold.effects.attempt import until_encoded
@@ -25,7 +24,8 @@ from refold.temporal.worker.heartbeats import SHOWN
 class HeldOutcomes(Interceptor):
     """Activities whose outcome is held until it can be sent.
 
-    Local activities pass as they are: the ledger brings their outcomes again.
+    A local activity is held, too, though its workflow task stays open meanwhile: that could not end either, and what it
+    performs when it runs again is all that the ledger has no record of, such as a tool that failed.
 
     Args:
         converter: The worker's.
@@ -49,8 +49,6 @@ class _Held(ActivityInboundInterceptor):
         self._by = by
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        if activity.info().is_local:
-            return await super().execute_activity(input)
         try:
             result = await super().execute_activity(input)
         except Exception as error:

@@ -279,7 +279,10 @@ class RefoldPlugin(SimplePlugin):
         if self._effects is not None:
             config = worker.config(active_config=True)
             given = [*worker.client.config(active_config=True)["interceptors"], *config.get("interceptors", ())]
-            self._effects.within.interceptors = [one for one in given if isinstance(one, Interceptor)]
+            # What is performed within a local activity is sent with that.
+            self._effects.within.interceptors = [
+                one for one in given if isinstance(one, Interceptor) and not isinstance(one, HeldOutcomes)
+            ]
         try:
             await super().run_worker(worker, next)
         except BaseException:

@@ -75,11 +75,11 @@ async def pays(how: str) -> str:
         else:
             current().progress("half of it")
         await CODEC.refused.wait()
-    if how == "goes over":
+    if how.startswith("goes over"):
         await asyncio.sleep(2 * HOLD_S)
     CODEC.spared = SPARED.get(how, 0)
     CODEC.refusals["encode"] = 1 if how.endswith("twice") else REFUSALS
-    if how.startswith("fails"):
+    if "fails" in how:
         raise Never("the card is blocked")
     return f"paid: {how}"
 

@@ -69,15 +69,27 @@ async def test_a_tool_runs_once(engine: TemporalEngine, how: str) -> None:
         assert (ended.status, ended.messages[-1].text) == (Status.COMPLETED, f"paid: {how}")
 
 
-async def test_a_tool_that_goes_over_to_a_regular_activity_runs_once(engine: TemporalEngine) -> None:
+async def test_a_tool_whose_result_is_in_the_ledger_runs_once(engine: TemporalEngine) -> None:
     """
-    Its result is in the ledger, and the regular activity that brings it waits for the codec as others do.
+    Where it goes over to a regular activity, this one brings the result, and waits for the codec as others do.
     """
     view = await engine.start("pays_in_ledger_while_away", text("goes over"))
     ended = await settled(engine, view.task_id)
 
     assert dict(RUNS) == {"goes over": 1}
     assert (ended.status, ended.reason, ended.messages[-1].text) == (Status.COMPLETED, "", "paid: goes over")
+
+
+@pytest.mark.parametrize("how", ["fails", "goes over, fails"])
+async def test_a_tool_that_fails_within_a_workflow_task_runs_once(engine: TemporalEngine, how: str) -> None:
+    """
+    The ledger records no failure, and a workflow task that cannot be encrypted would run again, and the tool with it.
+    """
+    view = await engine.start("pays_in_ledger_while_away", text(how))
+    ended = await settled(engine, view.task_id)
+
+    assert dict(RUNS) == {how: 1}
+    assert (ended.status, "the card is blocked" in ended.reason) == (Status.FAILED, True)
 
 
 async def test_an_activity_of_the_programs_own_goes_on_by_the_last_heartbeat_that_was_sent(
