@@ -11,7 +11,8 @@ import base64
 import importlib
 import os
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -108,12 +109,8 @@ async def encrypted(codec: PayloadCodec, payload: Payload) -> Payload:
     Raises:
         CodecUnusable: The codec raised any error but a `CodecError`, or made no payload of it.
     """
-    try:
+    with _as_unusable(codec, "encrypt"):
         [made] = await codec.encode([payload])
-    except CodecError:
-        raise
-    except Exception as error:
-        raise _unusable(codec, "encrypt", error) from error
     return made
 
 
@@ -124,17 +121,24 @@ async def decrypted(codec: PayloadCodec, payload: Payload) -> Payload:
         CodecUnusable: As `encrypted`.
         CodecError: The codec's own, such as `KeyMissing`.
     """
-    try:
+    with _as_unusable(codec, "decrypt"):
         [made] = await codec.decode([payload])
-    except CodecError:
-        raise
-    except Exception as error:
-        raise _unusable(codec, "decrypt", error) from error
     return made
 
 
-def _unusable(codec: PayloadCodec, verb: str, error: Exception) -> CodecUnusable:
-    return CodecUnusable(f"the codec {type(codec).__name__} cannot {verb} a value: {type(error).__name__}")
+@contextmanager
+def _as_unusable(codec: PayloadCodec, verb: str) -> Iterator[None]:
+    try:
+        yield
+    except CodecError:
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        # Else what the codec awaits was canceled, such as a request that it shares with a caller who has gone.
+        if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+            raise
+        why = f"the codec {type(codec).__name__} cannot {verb} a value: {type(error).__name__}"
+        raise CodecUnusable(why) from error
 
 
 def codec_of(given: DataConverter | None, known: type[DataConverter], own: PayloadCodec | None) -> PayloadCodec | None:

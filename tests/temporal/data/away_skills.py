@@ -38,6 +38,7 @@ class Away(PayloadCodec):
         self.inner = Encryption({"k": bytes(range(32))})
         self.refusals = Counter[str]()
         self.spared = 0
+        self.error: BaseException = ConnectionError("the key service does not answer")
         self.refused = asyncio.Event()
         self.turned = asyncio.Event()
 
@@ -58,7 +59,7 @@ class Away(PayloadCodec):
         elif self.refusals[what]:
             self.refusals[what] -= 1
             self.refused.set()
-            raise ConnectionError("the key service does not answer")
+            raise self.error
 
 
 CODEC = Away()
@@ -77,6 +78,7 @@ async def pays(how: str) -> str:
         await CODEC.refused.wait()
     if how.startswith("goes over"):
         await asyncio.sleep(2 * HOLD_S)
+    CODEC.error = asyncio.CancelledError() if how.endswith("canceled") else ConnectionError("no answer")
     CODEC.spared = SPARED.get(how, 0)
     CODEC.refusals["encode"] = 1 if how.endswith("twice") else REFUSALS
     if "fails" in how:

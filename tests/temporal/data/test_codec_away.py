@@ -47,13 +47,14 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "PAUSES_S", (0.01, 0.1))
     RUNS.clear()
     CODEC.refusals.clear()
-    CODEC.spared = 0
+    CODEC.spared, CODEC.error = 0, ConnectionError("no answer")
     CODEC.refused.clear()
 
 
-@pytest.mark.parametrize(
-    "how", ["returns", "fails", "returns, encrypted twice", "fails, encrypted twice", "beats", "reports"]
-)
+HOW = ["returns", "fails", "returns, encrypted twice", "fails, encrypted twice", "beats", "reports"]
+
+
+@pytest.mark.parametrize("how", [*HOW, "returns, and the codec's own call is canceled"])
 async def test_a_tool_runs_once(engine: TemporalEngine, how: str) -> None:
     """
     The codec goes away in the middle of a tool, or at its end: what it returns, or how it fails, is sent when the codec
