@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,12 +23,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 from temporalio import activity
+from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from refold.core.errors import DefinitionError
-from refold.effects.attempt import NEEDS_TASK, STOPPED_BY, as_application_error, left_to_others, why_stopped
+from refold.effects.attempt import (
+    NEEDS_TASK,
+    STOPPED_BY,
+    as_application_error,
+    left_to_others,
+    until_encoded,
+    why_stopped,
+)
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.invocation import Stopped
 from refold.effects.ledger.ledgered_call import until_answered
@@ -216,7 +224,11 @@ class Local:
         recorded = None if novelty.surely else await self._answered(outcomes.look, ask)
         if recorded is not None:
             return recorded
-        value = to_jsonable_python(await perform())
+        try:
+            value = to_jsonable_python(await perform())
+        except ApplicationError as error:
+            await _until_sendable(error)
+            raise
         brought, novelty.found = await self._answered(outcomes.record, ask, value)
         return brought
 
@@ -263,6 +275,13 @@ class Local:
             if running.watch is not None:
                 running.watch.cancel()
             await _stop(running, Stopped.LEAVING)
+
+
+async def _until_sendable(error: ApplicationError) -> None:
+    """Wait while the codec is away: no record brings a failure again. It goes over, so its task is not held open."""
+    with suppress(RuntimeError):  # there is no client, in a test of an activity
+        converter = activity.client().data_converter
+        await until_encoded(lambda: converter.encode_failure(error, Failure()))
 
 
 @contextmanager

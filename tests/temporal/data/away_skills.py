@@ -21,6 +21,9 @@ from refold.temporal.encryption import Encryption
 REFUSALS = 6
 """How often the codec refuses before it is back: more often than Temporal repeats an activity at once."""
 
+MANY = 10**9
+"""How often a codec refuses that does not come back."""
+
 SAID = (b"paid", b"half of it", b"the card is blocked")
 """What is in that which the codec refuses to encrypt; neither a task's answers nor its commands have it meanwhile."""
 
@@ -80,7 +83,7 @@ async def pays(how: str) -> str:
         await asyncio.sleep(2 * HOLD_S)
     CODEC.error = asyncio.CancelledError() if how.endswith("canceled") else ConnectionError("no answer")
     CODEC.spared = SPARED.get(how, 0)
-    CODEC.refusals["encode"] = 1 if how.endswith("twice") else REFUSALS
+    CODEC.refusals["encode"] = 1 if how.endswith("twice") else MANY if how.endswith("for ever") else REFUSALS
     if "fails" in how:
         raise Never("the card is blocked")
     return f"paid: {how}"

@@ -93,6 +93,20 @@ async def test_a_tool_that_fails_within_a_workflow_task_runs_once(engine: Tempor
     assert (ended.status, "the card is blocked" in ended.reason) == (Status.FAILED, True)
 
 
+@pytest.mark.parametrize("how", ["returns, for ever", "fails, for ever"])
+@pytest.mark.parametrize("skill", ["pays_while_away", "pays_in_ledger_while_away"])
+async def test_a_task_that_waits_for_the_codec_can_be_canceled(engine: TemporalEngine, skill: str, how: str) -> None:
+    """
+    Where its tool failed within a workflow task, this one ends all the same, and a regular activity waits.
+    """
+    view = await engine.start(skill, text(how))
+    await CODEC.refused.wait()
+    await engine.cancel(view.task_id)
+    ended = await settled(engine, view.task_id)
+
+    assert (ended.status, dict(RUNS)) == (Status.CANCELED, {how: 1})
+
+
 async def test_an_activity_of_the_programs_own_goes_on_by_the_last_heartbeat_that_was_sent(
     worker_client: Client,
 ) -> None:
