@@ -29,6 +29,7 @@ from refold.seen.meters import count
 from refold.temporal.client.connection import UPDATE_PATIENCE
 from refold.temporal.client.engine import TemporalEngine
 from refold.temporal.client.errors import cancelable, server_refused
+from refold.temporal.client.updates import ABORTED
 from refold.temporal.seen.runtime import follow
 from refold.temporal.webhooks.delivery import HEARTBEATS, Courier, Delivery, WebhookDelivery
 from refold.temporal.webhooks.names import WORKFLOW, workflow_id
@@ -57,8 +58,11 @@ LISTED_WITHIN_S = 2.0
 AGAIN_S = 5.0
 """The pause before a failed worker is restarted, in seconds."""
 
-TRIES = 3
+TRIES = 5
 """The most attempts at a change while the webhook's workflow is ending."""
+
+ENDING_S = 0.2
+"""The pause between such attempts, in seconds."""
 
 _UNANSWERED = frozenset({RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
 
@@ -204,11 +208,12 @@ class TemporalWebhooks:
                 refused = error.cause if isinstance(error, WorkflowUpdateFailedError) else None
                 if isinstance(refused, ApplicationError) and refused.type == InputRejected.__name__:
                     raise InputRejected(refused.message) from None
-                if isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND:
+                if isinstance(error, RPCError) and not _was_ending(error):
                     raise self._failed(error, f"keep a webhook of task {delivery.task_id!r}") from None
                 tries -= 1  # the workflow ended during the update; the next attempt starts another run
                 if not tries:
                     raise EngineError(f"a webhook of task {delivery.task_id!r} cannot be changed: {error}") from None
+                await asyncio.sleep(ENDING_S)
             except RPCTimeoutOrCancelledError:
                 raise self._nobody() from None
 
@@ -222,10 +227,15 @@ class TemporalWebhooks:
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             static_summary=f"webhook of {delivery.task_id}",
         )
-        with cancelable():
-            return await self._client.execute_update_with_start_workflow(
-                WebhookDelivery.change, webhook, start_workflow_operation=begin, rpc_timeout=UPDATE_PATIENCE
-            )
+        try:
+            with cancelable():
+                return await self._client.execute_update_with_start_workflow(
+                    WebhookDelivery.change, webhook, start_workflow_operation=begin, rpc_timeout=UPDATE_PATIENCE
+                )
+        except RPCError:
+            with contextlib.suppress(Exception):
+                await begin.workflow_handle()  # the same error, which asyncio logs if nobody reads it
+            raise
 
     def _failed(self, error: RPCError, what: str) -> EngineError:
         return self._nobody() if error.status in _UNANSWERED else server_refused(error, what)
@@ -257,3 +267,8 @@ class TemporalWebhooks:
             async with asyncio.timeout(LISTED_WITHIN_S):
                 while id not in await self._listed(task_id):  # noqa: ASYNC110 - the server has no event for it
                     await asyncio.sleep(0.02)
+
+
+def _was_ending(error: RPCError) -> bool:
+    """Whether the webhook's workflow has taken no change because it was about to end, or had just ended."""
+    return error.status is RPCStatusCode.NOT_FOUND or ABORTED.search(error.message) is not None

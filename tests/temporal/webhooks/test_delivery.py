@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -15,6 +16,7 @@ import pytest
 from starlette.responses import Response
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.client import WorkflowFailureError
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from refold.core.errors import InputRejected
@@ -241,6 +243,39 @@ async def test_a_removal_while_a_retry_waits_ends_the_delivery(
 
     await asyncio.wait([running])
     assert type(running.exception()).__name__ == "_CompleteAsyncError"
+
+
+@pytest.mark.parametrize("removed", [False, True])
+async def test_a_change_that_meets_the_end_of_the_delivery_is_sent_again(
+    engine: TemporalEngine, script: Script, task_id: str, removed: bool
+) -> None:
+    """
+    The server gives it back, since the workflow had already ended in the workflow task that would have taken it.
+    """
+    sent = 0
+
+    async def ending(rpc: str, call: Call) -> Any:
+        nonlocal sent
+        sent += rpc == "execute_multi_operation"
+        if rpc == "execute_multi_operation" and sent == (2 if removed else 1):
+            words = "Unable to perform workflow execution update due to unexpected workflow task failure."
+            raise RPCError(words, RPCStatusCode.FAILED_PRECONDITION, b"")
+        return await call()
+
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    beside = TemporalEngine(between(engine.client, ending), engine.task_queue)
+    webhook = Webhook(id="w", url="http://127.0.0.1:9/a")
+    poster = Poster(Screen.from_env(loopback=True))
+    async with TemporalWebhooks(beside, script, poster, task_queue=f"webhooks-{uuid4().hex[:8]}") as webhooks:
+        await script.more(task_id, 0)
+        await webhooks.put(task_id, webhook)
+        if removed:
+            await webhooks.remove(task_id, "w")
+        assert await webhooks.of_task(task_id) == ([] if removed else [webhook])
+        await webhooks.remove(task_id, "w")
+    gc.collect()
+    assert told == []
 
 
 async def test_a_worker_that_stops_gives_up_a_delivery_whose_end_nobody_takes(
