@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from temporalio.client import (
     RPCTimeoutOrCancelledError,
     WithStartWorkflowOperation,
+    WorkflowExecutionStatus,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
@@ -31,7 +32,7 @@ from refold.temporal.client.engine import TemporalEngine
 from refold.temporal.client.errors import cancelable, server_refused
 from refold.temporal.client.updates import ABORTED
 from refold.temporal.seen.runtime import follow
-from refold.temporal.webhooks.delivery import HEARTBEATS, Courier, Delivery, WebhookDelivery
+from refold.temporal.webhooks.delivery import GONE, HEARTBEATS, REMOVED, Courier, Delivery, WebhookDelivery
 from refold.temporal.webhooks.names import WORKFLOW, workflow_id
 from refold.temporal.worker.heartbeats import LossyHeartbeats
 from refold.temporal.worker.profile import DEFAULT, Profile
@@ -51,6 +52,9 @@ KEPT_IN_MEMORY = 500
 
 STICKY = timedelta(seconds=1)
 """How long a workflow task waits for the process that has the workflow cached. Another process replays it quickly."""
+
+READ_AT_ONCE = 100
+"""The most webhooks of a task that are read at once."""
 
 LISTED_WITHIN_S = 2.0
 """How long the creation of a webhook waits for the server's index to list it, in seconds."""
@@ -190,8 +194,26 @@ class TemporalWebhooks:
         """See `Webhooks.of_task`."""
         # The server's index lags a little, so the default webhook id (the task's id) is always included.
         ids = sorted({*await self._listed(task_id), task_id})
-        found = await asyncio.gather(*(self.get(task_id, id) for id in ids))
+        turns = asyncio.Semaphore(READ_AT_ONCE)
+        found = await asyncio.gather(*(self._kept(task_id, id, turns) for id in ids))
         return [webhook for webhook in found if webhook is not None]
+
+    async def _kept(self, task_id: str, id: str, turns: asyncio.Semaphore) -> Webhook | None:
+        """As `get`, without a query for a removed webhook: a task may have had thousands, and a gateway replays the
+        webhook's workflow for each query.
+        """
+        async with turns:
+            try:
+                told = await self._client.get_workflow_handle(workflow_id(task_id, id)).describe()
+                if told.status is WorkflowExecutionStatus.COMPLETED:
+                    run = self._client.get_workflow_handle(told.id, run_id=told.run_id, result_type=str)
+                    if await run.result(follow_runs=False) in (REMOVED, GONE):
+                        return None
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    return None
+                raise self._failed(error, f"read a webhook of task {task_id!r}") from None
+            return await self.get(task_id, id)
 
     async def remove(self, task_id: str, id: str) -> None:
         """See `Webhooks.remove`."""

@@ -155,6 +155,37 @@ async def test_a_task_with_the_most_webhooks_takes_no_other(
     await webhooks.put(task_id, other)
 
 
+async def test_removed_webhooks_are_asked_nothing(
+    engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
+) -> None:
+    """
+    Removed or gone: a task that has had thousands of them lists its webhooks, and takes another one, as any task does.
+    """
+    asked: list[str] = []
+
+    async def counted(rpc: str, call: Call) -> Any:
+        asked.append(rpc)
+        return await call()
+
+    await script.more(task_id, 1)
+    with Receiver(lambda n: Response(status_code=410)) as receiver:
+        await webhooks.put(task_id, Webhook(id="gone", url=receiver.url))
+        assert await ended(engine, task_id, "gone") == "gone"
+    for id in ("removed", "again", "kept"):
+        await webhooks.put(task_id, Webhook(id=id, url="http://127.0.0.1:9/a"))
+    for id in ("removed", "again"):
+        await webhooks.remove(task_id, id)
+    await webhooks.put(task_id, Webhook(id="again", url="http://127.0.0.1:9/a"))
+
+    beside = TemporalEngine(between(engine.client, counted), engine.task_queue)
+    found = await TemporalWebhooks(beside, script, task_queue=webhooks.task_queue).of_task(task_id)
+    assert [one.id for one in found] == ["again", "kept"]
+    assert asked.count("query_workflow") == 2
+    await script.more(task_id, 0, end=True)
+    for id in ("again", "kept"):
+        await webhooks.remove(task_id, id)
+
+
 async def test_an_id_that_the_server_cannot_hold_is_refused(webhooks: TemporalWebhooks, task_id: str) -> None:
     """
     Before the message that it came with is sent; an id of ASCII letters may be as long as any may.
