@@ -19,6 +19,9 @@ LONGEST = timedelta(days=3650)
 SHORTEST = timedelta(seconds=1)
 """The shortest interval. A run's id ends with its second, so more runs than one a second would have one id."""
 
+_NO_ZONES = ("", "Local")
+"""What the server reads as UTC, as of a shell variable that is not set, and as the zone of its own machine."""
+
 MOST_CRONS = 20
 CRON_CHARS = 200
 
@@ -98,6 +101,10 @@ class Timing(Value):
             raise InputRejected(f"a schedule takes {MOST_CRONS} cron expressions of {CRON_CHARS} characters at most")
         if self.timezone is not None and not self.cron:
             raise InputRejected("a time zone says how a cron expression is read; an interval has none")
+        if self.timezone is not None and self.timezone.strip() in _NO_ZONES:
+            raise InputRejected(
+                f"the time zone is {self.timezone!r}, which names none; give a name such as Europe/Berlin, or UTC"
+            )
         _within("an interval", self.every, SHORTEST)
         if self.every is not None and self.every % SHORTEST:
             raise InputRejected(

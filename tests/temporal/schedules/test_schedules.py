@@ -284,6 +284,8 @@ async def test_a_start_by_hand_that_waits_says_so_and_has_an_id_of_its_own(
         ({"cron": ("0 0 * * * # x",)}, "begins a comment"),
         ({"cron": ("TZ=UTC 0 0 * * *",)}, "time zone in it"),
         ({"cron": ("@daily",), "timezone": "Mars/One"}, "unknown time zone Mars/One; give a name such as"),
+        ({"cron": ("@daily",), "timezone": ""}, "the time zone is '', which names none; give a name such as"),
+        ({"cron": ("@daily",), "timezone": "Local"}, "the time zone is 'Local', which names none"),
         ({"every": timedelta(hours=1), "timezone": "Europe/Berlin"}, "an interval has none"),
         ({"cron": ("@daily",) * 21}, "20 cron expressions"),
     ],
