@@ -65,6 +65,10 @@ STARTS_WITHIN_S = 30.0
 
 LOOK_S = 0.05
 
+HEARS_WITHIN_S = 1.0
+"""How long `look` waits, in seconds, for the pause after a failure. A server asks how a task has ended only where the
+next start is due or somebody looks at the schedule, and whoever looks is answered before the server has heard."""
+
 NEVER = timedelta(hours=1)
 """No worker is given a run that only occupies its id before that time, and `FREED_AFTER` ends the run long before."""
 
@@ -196,7 +200,26 @@ class Schedules:
             ScheduleNotFound: There is none with this id.
         """
         with _refusals(id, "describe"):
-            return await self._seen(await self._handle(id).describe())
+            told = await self._handle(id).describe()
+            if told.schedule.policy.pause_on_failure and await self._has_failed(told):
+                until = asyncio.get_running_loop().time() + HEARS_WITHIN_S
+                while not told.schedule.state.paused and asyncio.get_running_loop().time() < until:
+                    await asyncio.sleep(LOOK_S)
+                    told = await self._handle(id).describe()
+            return await self._seen(told)
+
+    async def _has_failed(self, told: ScheduleDescription) -> bool:
+        """Whether the schedule's last task has failed, as far as a server knows that would pause the schedule."""
+        last = next(_ids(one.action for one in reversed(told.info.recent_actions)), None)
+        if last is None:
+            return False
+        try:
+            task = await self._client.get_workflow_handle(last).describe()
+        except RPCError as error:
+            if is_missing(error):  # it was purged
+                return False
+            raise
+        return task.status in (WorkflowExecutionStatus.FAILED, WorkflowExecutionStatus.TIMED_OUT)
 
     async def list(self) -> AsyncIterator[ScheduleView]:
         """All schedules of the namespace, in the order in which the server has them; may lag by moments."""

@@ -242,6 +242,26 @@ async def test_while_a_task_is_open_none_starts_beside_it(engine: TemporalEngine
     await asyncio.gather(*(engine.cancel(one) for one in (first, *several)))
 
 
+async def test_a_schedule_that_a_failure_pauses_is_seen_paused_at_once(
+    engine: TemporalEngine, schedules: Schedules
+) -> None:
+    """
+    The server hears of the failure when somebody looks, and answers before: the first look had coming times. Resumed, a
+    schedule is seen so, though its last task is still the one that failed.
+    """
+    id = new_id()
+    await schedules.create(id, "uncaught", text("hello"), SELDOM, pause_on_failure=True)
+
+    failed = await schedules.run_now(id)
+    assert (await settled(engine, failed)).status is Status.FAILED
+
+    seen = await schedules.look(id)
+    assert seen.paused
+    assert failed in seen.note
+    await schedules.resume(id)
+    assert not (await schedules.look(id)).paused
+
+
 async def test_a_start_by_hand_that_waits_says_so_and_has_an_id_of_its_own(
     engine: TemporalEngine, schedules: Schedules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
