@@ -288,6 +288,33 @@ async def test_a_start_by_hand_that_waits_says_so_and_has_an_id_of_its_own(
     assert {one.task_id for one in await listed(schedules, id, 3)} == {first, *waiting}
 
 
+async def test_what_waits_for_a_task_that_ends_during_a_pause_is_left_out(
+    engine: TemporalEngine, schedules: Schedules
+) -> None:
+    """
+    Though it was due before the pause; a start by hand that waits is not left out.
+    """
+    id = new_id()
+    await schedules.create(id, "talk", text("hello"), Timing(every=timedelta(seconds=1), overlap=Overlap.QUEUE_ONE))
+    while not (await schedules.look(id)).waiting:
+        await a_moment()
+    first = (await schedules.pause(id)).running[0]
+
+    await engine.cancel(first)
+    while (seen := await schedules.look(id)).running or seen.waiting:
+        await a_moment()
+    assert seen.started == 1
+
+    second = await schedules.run_now(id)
+    with pytest.raises(InputRejected, match=f"starts once {second} has ended"):
+        await schedules.run_now(id)
+    await engine.cancel(second)
+    while (seen := await schedules.look(id)).running in ((), (second,)):
+        await a_moment()
+    assert (seen.started, seen.waiting, seen.paused) == (3, 0, True)
+    await engine.cancel(seen.running[0])
+
+
 @pytest.mark.parametrize(
     ("timing", "why"),
     [
