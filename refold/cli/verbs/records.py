@@ -120,8 +120,10 @@ async def purge(
 
     Exits 1 if a task stays.
     """
-    if bool(task_ids) == (owner is not None):
-        raise CallError("name the tasks to purge, or --owner; not both")
+    if not task_ids and owner is None:
+        raise CallError("name the tasks to purge, or their owner: --owner NAME")
+    if task_ids and owner is not None:
+        raise CallError("give --owner or the ids of tasks, not both")
     if older_than is not None and owner is None:
         raise CallError("--older-than goes with --owner; a task that is named is purged whenever it ended")
     ended_before = None if older_than is None else _ago(older_than)
