@@ -20,6 +20,7 @@ from refold.cli.waiting import Wait, newest, shown
 from refold.core.errors import InputRejected
 from refold.core.values import shortened
 from refold.engine import Decision, Engine, EngineError, Listed, TaskFilter, TaskNotFound, TaskView, WaitView
+from refold.engine.refusals import check_task_id
 from refold.export.engine import ExportEngine
 from refold.words.as_json import json_value
 from refold.words.text import clean, indented
@@ -235,6 +236,8 @@ async def fork(
     memory, with the skill in this folder, and its journal is printed: nothing else stays of it. Any other runs on the
     task queue of this task, unless --task-queue names another.
     """
+    if new_id is not None:
+        check_task_id(new_id)  # before there is a hint, which is of entries
     call.hint = f"`{call.again('journal', task_id)}` lists its entries"
     engine, original = await call.reader(task_id)
     asked_queue = call.server.asked_queue

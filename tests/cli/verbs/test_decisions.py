@@ -246,7 +246,7 @@ def test_a_branch_is_dry_unless_it_is_live(charging: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(("c1", "--at", "9"), "task 'c1' has the entries 1 to 2, not 9", id="no such entry"),
+        pytest.param(("c1", "--at", "9"), "not 9; `refold journal c1` lists its entries", id="no such entry"),
         pytest.param(("nobody", "--at", "1"), "no task 'nobody'", id="no such task"),
         pytest.param(("c1", "--at", "1", "--id", "c1"), "'c1'", id="an id that is taken"),
         pytest.param(("c1",), "--at", id="no entry named"),

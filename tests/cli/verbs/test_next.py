@@ -256,6 +256,7 @@ def test_an_id_is_checked_where_it_is_given(charging: Shell, verb: tuple[str, ..
 
     assert refused.exit == 2
     assert "a task id has 1 to 200 letters, digits and . _ - : @ + = ," in refused.err
+    assert "lists its entries" not in refused.err  # which would not help
     assert len(charging("list", "--json").lines) == 1
 
 
