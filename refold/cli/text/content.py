@@ -116,9 +116,10 @@ def _value(key: str, text: str) -> JsonValue:
         return text
 
 
-def _json(text: str) -> JsonValue:
+def _json(data: str) -> JsonValue:
+    text = _read() if data == "-" else data
     try:
-        value = json_value(_read() if text == "-" else text)
+        value = json_value(text)
     except KeyTwice as error:
         raise CallError(f"--data: {error}; got {text[:60]!r}") from None
     except ValueError as error:

@@ -115,6 +115,16 @@ def test_bytes_that_are_no_text_are_refused(words: tuple[str, ...], monkeypatch:
         content_of(words, None)
 
 
+def test_json_from_stdin_that_is_wrong_is_shown(refold: Shell) -> None:
+    """
+    What came, and not the `-` that stands for it.
+    """
+    broken, twice = (refold("start", "hello", "--data", "-", stdin=said) for said in ('{"a": NaN}', '{"a": 1, "a": 2}'))
+
+    assert broken.err == "error: --data is no JSON: NaN is not in JSON; got '{\"a\": NaN}'\n"
+    assert twice.err.endswith("; got '{\"a\": 1, \"a\": 2}'\n")
+
+
 def test_text_may_come_from_stdin(refold: Shell) -> None:
     """
     `-` is the text that is piped in.
