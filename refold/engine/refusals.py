@@ -26,9 +26,9 @@ def check_skill_id(skill: object) -> None:
     """The name of the skill that a new task is to run.
 
     Raises:
-        InputRejected: It is no text, such as the skill itself in place of its id.
+        InputRejected: It is no text, such as the skill itself in place of its id, or an empty one.
     """
-    if isinstance(skill, str):
+    if isinstance(skill, str) and skill.strip():
         return
     try:
         way_out = f"; write {skill_id(skill_of(skill))!r}"

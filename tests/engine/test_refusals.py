@@ -47,6 +47,7 @@ def test_the_other_fields_of_a_message_are_checked() -> None:
             {"skill": HelloWorkflow}, "by the id of its skill, a text; got .*HelloWorkflow", id="its workflow"
         ),
         pytest.param({"skill": None}, "by the id of its skill, a text; got None", id="no skill"),
+        pytest.param({"skill": ""}, "by the id of its skill, a text; got ''", id="an empty name of a skill"),
         pytest.param({"task_id": UUID(int=1)}, "task_id is a text or None; got UUID.* write str", id="a UUID"),
         pytest.param(
             {"start_delay": 60}, r"start_delay is a timedelta or None; got 60 \(int\); write timedelta", id="seconds"
