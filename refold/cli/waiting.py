@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated
 
@@ -62,11 +64,11 @@ async def patiently(
     Whoever reads closes it: when nobody reads the output any more, the event loop ends, and would close this and the
     watch within it at the same time, which Python refuses.
     """
-    told = False
+    told, reasons = False, Reasons(call)
     while True:
         try:
             watch = engine.watch(task_id, after=after, follow=follow)
-            async with contextlib.aclosing(explained(call, engine, task_id, watch)) as watched:
+            async with contextlib.aclosing(_explained(reasons, engine, task_id, watch)) as watched:
                 async for news in watched:
                     yield news
                     if isinstance(news, Entry):
@@ -75,14 +77,33 @@ async def patiently(
             return
         except NoWorker as error:
             if not told:
-                call.out.note(f"waiting: {error}")
+                reasons.tell(str(error).removeprefix(f"task {task_id!r} cannot be asked: "))
             told = True
             await asyncio.sleep(ASK_AGAIN_S)
 
 
-async def explained(call: Call, engine: Engine, task_id: str, watched: AsyncGenerator[News]) -> AsyncGenerator[News]:
+@dataclass(slots=True)
+class Reasons:
+    """Tells on stderr why a task waits, and the same reason again only after another one, or after none."""
+
+    call: Call
+    told: str = ""
+
+    def tell(self, why: str) -> None:
+        """Tell a reason; empty if there is none."""
+        same = _AGO.sub("", why)  # the seconds are others each time
+        if why and same != self.told:
+            self.call.out.note(f"waiting: {why}")
+        self.told = same
+
+
+_AGO = re.compile(r"\d+ s ago")
+
+
+async def _explained(
+    reasons: Reasons, engine: Engine, task_id: str, watched: AsyncGenerator[News]
+) -> AsyncGenerator[News]:
     """The news of a watch. After a while without news, the task's own reason goes to stderr."""
-    told = ""
     coming: asyncio.Future[News] | None = None
     try:
         while True:
@@ -96,10 +117,7 @@ async def explained(call: Call, engine: Engine, task_id: str, watched: AsyncGene
                 yield news
                 continue
             with contextlib.suppress(EngineError):  # the watch itself says whether the server is away for too long
-                note = await why_waits(engine, await engine.look(task_id))
-                if note and note != told:
-                    call.out.note(f"waiting: {note}")
-                told = note
+                reasons.tell(await why_waits(engine, await engine.look(task_id)))
     finally:
         if coming is not None:
             coming.cancel()

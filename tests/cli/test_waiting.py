@@ -15,6 +15,7 @@ from refold.cli.text.output import Output
 from refold.cli.verb import Call, ServerOptions
 from refold.cli.verbs import history
 from refold.core.fold.journal import Entry
+from refold.core.lifecycle import Status, TaskState
 from refold.engine import Engine, NotConnected, NoWorker, TaskView
 from refold.testing import FakeEngine
 
@@ -72,6 +73,50 @@ async def test_a_watch_waits_for_a_worker(capsys: pytest.CaptureFixture[str], mo
     assert [one async for one in waiting.patiently(call, engine, "T", after=0)] == [ENTRY]
     assert engine.asked == 3
     assert capsys.readouterr().err == "waiting: no poller seen on task queue 'refold'\n"
+
+
+class Stopped(FakeEngine):
+    """An engine whose worker has just stopped: a task is silent, then cannot be asked, and then is answered for."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.looked = asyncio.Semaphore(0)
+        self.looks = self.watches = 0
+
+    def why(self) -> str:
+        """As a Temporal server says it: for how long no worker has asked for work is another number each time."""
+        self.looks += 1
+        return f"no answer came in time. A worker polled task queue 'refold' {3 * self.looks} s ago"
+
+    async def look(self, task_id: str) -> TaskView:
+        """See `Engine`."""
+        self.looked.release()
+        status, state = Status.SUBMITTED, TaskState.PLANNED
+        return TaskView(task_id=task_id, skill="hello", status=status, lifecycle=state, note=self.why())
+
+    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Any]:
+        """See `Engine`."""
+        self.watches += 1
+        if self.watches == 1:
+            for _ in range(3):
+                await self.looked.acquire()
+            raise NoWorker(f"task {task_id!r} cannot be asked: {self.why()}")
+        yield ENTRY
+
+
+async def test_a_reason_to_wait_is_said_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    However it is found, and although the seconds in it are others each time.
+    """
+    monkeypatch.setattr(waiting, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(waiting, "SILENT_S", 0.01)
+    engine = Stopped()
+
+    assert [one async for one in waiting.patiently(Call(Output(json=False)), engine, "T", after=0)] == [ENTRY]
+    assert (engine.watches, engine.looks >= 4) == (2, True)
+    assert capsys.readouterr().err == "waiting: no answer came in time. A worker polled task queue 'refold' 3 s ago\n"
 
 
 async def test_an_interrupted_wait_says_that_the_task_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
