@@ -228,6 +228,9 @@ async def _tasks_ended() -> bool:
                 await asyncio.wait(left)
             # Only now: Python refuses to close a generator that a task still reads.
             await asyncio.get_running_loop().shutdown_asyncgens()
+            await asyncio.sleep(0)
+            while left := _others():  # which close a generator that another one read, and that nobody holds any more
+                await asyncio.wait(left)
     except TimeoutError:
         return False
     return True

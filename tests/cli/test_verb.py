@@ -85,6 +85,33 @@ sys.argv = ["refold", "reads_on"]
 main()
 """
 
+UNREAD = """
+import asyncio, sys
+
+from refold.cli.app import app, main
+from refold.cli.verb import Call, add
+
+async def lines():
+    try:
+        yield 1
+    finally:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        sys.stderr.write("cleaned up\\n")
+
+async def entries():
+    async for line in lines():
+        yield line
+
+async def unread(call: Call) -> None:
+    async for _ in entries():
+        raise BrokenPipeError
+
+add(app, unread, connects=False)
+sys.argv = ["refold", "unread"]
+main()
+"""
+
 
 def test_a_process_waits_for_no_thread_and_for_no_task_that_ignores_its_cancellation() -> None:
     """
@@ -111,3 +138,12 @@ def test_a_generator_is_not_closed_while_a_canceled_task_still_reads_it() -> Non
     done = subprocess.run([sys.executable, "-c", READS_ON], capture_output=True, text=True, timeout=250, check=False)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "cleaned up\n", "")
+
+
+def test_what_a_verb_reads_is_closed_to_the_end_when_nobody_reads_its_output() -> None:
+    """
+    `refold journal TASK | head -1`: also what is read by what the verb reads, and without a word from Python.
+    """
+    done = subprocess.run([sys.executable, "-c", UNREAD], capture_output=True, text=True, timeout=250, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (141, "", "cleaned up\n")
