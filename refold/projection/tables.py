@@ -100,6 +100,10 @@ _CLEARED = Table(
 """When each task that `clear` has removed made its first transition, which tells it from another task of its id."""
 
 
+_OF_A_SERVER = ("current_executions", "history_node")
+"""Tables that a Temporal server makes."""
+
+
 class ProjectionUnavailable(RefoldError):
     """The projection's database does not answer, or refuses. Nothing has changed, or all of one call has."""
 
@@ -120,7 +124,8 @@ class Projection:
     """The two tables. Its methods block; thread-safe.
 
     The first call makes the tables. It raises `DefinitionError` if the database has tables of these names with other
-    columns, such as those of `refold.task_store.SqlitePersistence`, and changes nothing there.
+    columns, such as those of `refold.task_store.SqlitePersistence`, or if it is the file of a development server, and
+    changes nothing there.
 
     Attributes:
         place: The file or database, without user and password.
@@ -385,6 +390,9 @@ class Projection:
 
     def _refuse_others(self, connection: Connection) -> None:
         known = inspect(connection)
+        if self._sqlite and all(known.has_table(name) for name in _OF_A_SERVER):
+            problem = "it has the tasks of a Temporal server, which writes to it (`refold dev --db`); name another file"
+            raise DefinitionError(self.place, [problem], what="projection")
         for table in _METADATA.sorted_tables:
             if known.has_table(table.name):
                 there = {one["name"] for one in known.get_columns(table.name)}

@@ -27,6 +27,7 @@ from refold.projection.project import ALL_S, LATE_S, QUIET_S
 from refold.projection.tables import Emptied, Gap
 from refold.task_lifecycle import TaskLifecycle
 from refold.task_store import SqlitePersistence
+from refold.temporal.dev import dev_server
 from refold.testing import FakeEngine, transient
 from tests.cli.conftest import Shell
 from tests.faults.processes import until
@@ -807,6 +808,20 @@ def test_the_store_of_lifecycles_is_refused(file: Path) -> None:
         with pytest.raises(DefinitionError, match=r"(?s)tasks.db.*task_checkpoints .*column version.*name another"):
             opened()
     assert TaskLifecycle("t", SqlitePersistence(file)).execute_idempotent("pay", lambda key: "twice") == "paid"
+
+
+async def test_the_file_of_a_development_server_is_refused(file: Path) -> None:
+    """
+    `refold dev --db` writes to it: each would lock the other out, and its tables are nobody's to add to.
+    """
+    async with dev_server(db=file):
+        with pytest.raises(DefinitionError, match=r"(?s)tasks.db.*the tasks of a Temporal server.*name another file"):
+            Projection(str(file)).row("t")
+
+    with closing(sqlite3.connect(file)) as db:
+        assert not db.execute(
+            "SELECT name FROM sqlite_master WHERE name LIKE 'refold%' OR name LIKE 'task_c%'"
+        ).fetchall()
 
 
 def test_a_rebuilt_table_tells_nobody_twice(file: Path) -> None:
