@@ -66,7 +66,7 @@ async def journal(
     call.out.reasoning = reasoning
     engine, task_id = await call.reader(task_id)
     story, builds = Story(call.out), [*await engine.builds(task_id)]
-    confirmed, last = builds[-1].seq if builds else 0, 0
+    confirmed, last, refused = builds[-1].seq if builds else 0, 0, ""
     known = builds[0].build_id if len({one.build_id for one in builds}) == 1 else ""
     async for entry in engine.journal(task_id, after=after):
         while builds and builds[0].seq < entry.seq:
@@ -75,14 +75,14 @@ async def journal(
             known = builds[0].build_id
             call.out.note(f"code: build {known}")
         story.tell(entry)
-        last = entry.seq
+        last, refused = entry.seq, entry.refused or ""
     if last > confirmed:
         what = f"entries after {confirmed}" if confirmed else "the entries"
         call.out.note(
             f"{what} are not verified yet: history holds no digest of them, so they are what today's code says"
         )
     if (view := await engine.look(task_id)).note:
-        call.out.note(view.note)
+        call.out.note(view.note.removesuffix(f": {refused}"))  # the entry has said why a start was refused
     return DONE
 
 

@@ -22,6 +22,7 @@ from refold.testing import FakeEngine, transient
 from refold.words.text import clean
 from tests.cli.conftest import Shell
 from workflows.hello import Hello
+from workflows.refund import RefundSkill
 
 
 def test_a_task_in_a_few_lines(refold: Shell, tmp_path: Path) -> None:
@@ -300,6 +301,22 @@ def test_journal_reads_as_a_story(refold: Shell) -> None:
     assert lines[0].endswith("user: Tides")
     assert lines[1:3] == ["    asks: llm research", "    planned → running"]
     assert lines[-3:] == ["    says: Which coast?", "    asks: ask guidance", "    running → paused"]
+
+
+def test_the_journal_of_a_start_that_was_refused_says_why_once() -> None:
+    """
+    In the entry; what goes to stderr adds that there is no such task.
+    """
+    refold = Shell(FakeEngine([RefundSkill]))
+    refold.engine.worker = False
+    refold.start("refund", "all of it", "t1")
+    refold.engine.worker = True
+    asyncio.run(refold.engine.settle())
+
+    told = refold("journal", "t1")
+
+    assert "    refused: skill 'refund' starts from data" in told.out
+    assert told.err.splitlines()[-1] == "its start was refused, and its id is free"
 
 
 def test_watch_ends_at_a_pause(refold: Shell) -> None:
