@@ -117,6 +117,13 @@ class Call:
         """Connect to the server."""
         return await self.connect(self.server)
 
+    async def lasting_engine(self) -> Engine:
+        """As `engine`, for what runs until it is stopped: it would only log that there is no such namespace."""
+        engine = await self.engine()
+        if isinstance(engine, temporal.TemporalEngine):
+            await engine.connection.check_namespace()
+        return engine
+
     async def reader(self, task: str) -> tuple[Reader, str]:
         """What a task is read from, and the task's id: the server; or an export, if its file stands for the task.
 

@@ -35,7 +35,14 @@ from refold.effects.asking import asked
 from refold.engine import NotConnected, TaskNotFound
 from refold.formats import known_here
 from refold.temporal.client import search, stopped
-from refold.temporal.client.errors import in_failed_state, is_missing, refusals, server_refused, timed_out
+from refold.temporal.client.errors import (
+    in_failed_state,
+    is_missing,
+    namespace_missing,
+    refusals,
+    server_refused,
+    timed_out,
+)
 from refold.temporal.client.failed import try_anew
 from refold.temporal.client.fleet.fitting import of_fitting_worker
 from refold.temporal.client.newest_first import Windows
@@ -219,6 +226,19 @@ class Connection:
         request = DescribeNamespaceRequest(namespace=self.client.namespace)
         with refusals("describe its namespace"):
             await self.client.workflow_service.describe_namespace(request, retry=False, timeout=PING_PATIENCE)
+
+    async def check_namespace(self) -> None:
+        """Ask for the namespace. A server that does not answer now, or that does not say, is taken to have it.
+
+        Raises:
+            EngineError: The server has no such namespace.
+        """
+        request = DescribeNamespaceRequest(namespace=self.client.namespace)
+        try:
+            await self.client.workflow_service.describe_namespace(request, retry=False, timeout=PING_PATIENCE)
+        except RPCError as error:
+            if namespace_missing(error):
+                raise server_refused(error, "describe its namespace") from None
 
 
 @contextlib.contextmanager

@@ -59,7 +59,7 @@ async def metrics(
         raise CallError("HOST:PORT is empty; name where Prometheus finds the metrics, such as 127.0.0.1:9464")
     if with_parent:
         end_with_parent()
-    engine = await call.engine()
+    engine = await call.lasting_engine()
     if not isinstance(engine, temporal.TemporalEngine):
         raise CallError("open tasks are asked of a Temporal server")
     queues = [call.server.task_queue, *(queue or [])]

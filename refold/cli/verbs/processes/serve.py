@@ -149,7 +149,7 @@ async def serve(
     skills = _skills(modules or [], router)
     told = _settings(settings, url=url, name=name)
     temporal.measure(metrics)
-    engine = await call.engine()
+    engine = await call.lasting_engine()
     grpc, grpc_url = _grpc(security, host, grpc_port)
     sock = _bound(host, port) if inherited is None else socket.socket(fileno=inherited)
     told = _completed(told, url=serving.url_of(sock, host), grpc_url=grpc_url)

@@ -137,6 +137,25 @@ def test_wrong_calls_are_refused_by_the_real_engine_too(words: list[str], error:
     assert json.loads(done.stderr)["error"] == error
 
 
+@pytest.mark.parametrize("words", [("serve", "--port", "0"), ("metrics",)], ids=["gateway", "metrics"])
+def test_what_runs_on_and_on_does_not_begin_in_a_namespace_that_is_not_there(
+    words: tuple[str, ...], shared: Dev
+) -> None:
+    """
+    As a worker does not: a gateway would accept calls, and none of them would find a task.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    call = [*COMMAND, *words, *([place] if words == ("metrics",) else []), "--namespace", "nope", "--json"]
+    done = subprocess.run(
+        call, cwd=ROOT, env=shared.environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "it has no namespace 'nope'" in json.loads(done.stderr.splitlines()[-1])["message"]
+
+
 @pytest.mark.fault
 def test_the_end_of_the_server_is_said(dev: Dev) -> None:
     """
