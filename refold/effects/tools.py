@@ -35,7 +35,7 @@ from refold.core.schema import first_line, problems
 from refold.core.values import encodable, unreadable
 from refold.effects.failures.building import permanent
 from refold.effects.failures.contained import awaited
-from refold.effects.failures.verdicts import OutOfTime, Verdict
+from refold.effects.failures.verdicts import Never, OutOfTime, Verdict
 from refold.effects.invocation import Invocation, Stopped, as_current
 from refold.effects.ledger.ledgered_call import LedgeredCall, NotBegun, StillRunning, reused, until_answered
 from refold.effects.ledger.receipts import LEASE_S, Ask, KeyReused
@@ -108,15 +108,22 @@ class Tool:
             wanted: Asked before a call that has waited for a thread begins; it does not begin if the answer is False.
 
         Raises:
-            Verdict: The arguments or the result do not fit the declared types, or `LedgeredCall.result` raised it.
+            Verdict: The arguments or the result do not fit the declared types, or `LedgeredCall.result` raised it. If
+                there is a receipt, arguments that do not fit are refused only if nothing has been done.
             OutOfTime: It took longer than its `timeout_s`.
             CancelledError: The activity was canceled.
             Exception: Any exception of the tool, for `classify`.
         """
-        given = self.given(command)
+        refused, given = None, dict[str, Any]()
+        try:
+            given = self.given(command)
+        except Verdict as refusal:
+            refused = await self._refused(refusal, command, invocation, ledger)
         in_thread = _InThread(threads, self.spec, why, wanted)
 
         async def perform(invocation: Invocation) -> Any:
+            if refused is not None:
+                raise refused
             with as_current(invocation):
                 called = partial(self.spec.function, **given)
                 if inspect.iscoroutinefunction(self.spec.function):
@@ -154,6 +161,23 @@ class Tool:
             if limit.expired():
                 raise OutOfTime(self.spec.name, self.spec.timeout_s) from error
             raise  # of a request that the tool made
+
+    async def _refused(
+        self, refusal: Verdict, command: CallTool, invocation: Invocation, ledger: Ledger | None
+    ) -> Never:
+        """Why the function is not to be called, of an effect with a receipt: an earlier attempt may have called it, as
+        before a deployment that gave it other arguments, and the receipt knows.
+
+        Raises:
+            Verdict: The refusal; this call has no receipt, so nothing has been done.
+        """
+        if not self.ledgered or ledger is None:
+            raise refusal
+        ask, failure = _asked(ledger, self.spec.name, command, invocation), refusal.failure
+        found = await until_answered(lambda: ledger.run(ledger.look, ask.key), invocation.invocation_id)
+        if found is None or found.fingerprint != ask.fingerprint:
+            raise refusal
+        return Never(failure.message, type=failure.type)
 
     def _refuse_without_undo(self, command: CallTool) -> None:
         undo = self.spec.undo

@@ -580,12 +580,38 @@ async def test_an_exception_whose_own_code_fails(ledger_file: Path) -> None:
 
 async def test_wrong_arguments_begin_nothing(ledger_file: Path, gateway: PaymentGateway) -> None:
     """
-    They are refused before the ledger is asked.
+    They are refused, and no receipt is written.
     """
     async with at_work(charging(gateway)) as bench:
         assert (await failed(bench, args={})).type == "arguments"
 
     assert Ledger(str(ledger_file)).look(KEY) is None
+
+
+@pytest.mark.parametrize("done", [True, False])
+async def test_what_was_done_before_a_tools_arguments_changed_is_known(ledger_file: Path, done: bool) -> None:
+    """
+    A worker that was lost may have made the call, before a deployment gave the tool other arguments: its receipt says
+    so, and the arguments that fit no more do not count as a sign that nothing was done.
+    """
+
+    @tool(effect="at_most_once")
+    async def charge(order: str, euros: int) -> str:
+        raise AssertionError("it was called")
+
+    left_behind(ledger_file)
+    if done:
+        Ledger(str(ledger_file)).finish(KEY, 1, "charged")
+    async with at_work(charge) as bench:
+        if done:
+            assert await ask(bench, attempt=2) == "charged"
+        else:
+            doubt = await failed(bench, attempt=2)
+            assert (doubt.kind, doubt.type) == (UNKNOWN, "outcome_unknown")
+            refused = await failed(bench, attempt=2, decided=1)
+            assert (refused.kind, refused.type) == (PERMANENT, "arguments")
+            assert receipt(ledger_file).state is ReceiptState.RELEASED
+        assert (await failed(bench, args={"order": "A1"})).type == "arguments", "it is another call"
 
 
 # --- probes
