@@ -334,6 +334,11 @@ class LedgeredCall:
                         probed = await awaited(probed)
             if isinstance(probed, Done):
                 return Done(self._write(probed.result))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return Unknown("its probe failed: it canceled itself")
         except Exception as error:  # noqa: BLE001 - a probe that raises counts as Unknown
             return Unknown(f"its probe failed: {classify(error).message}")
         if isinstance(probed, NotDone | Unknown):

@@ -637,6 +637,34 @@ async def test_a_probe_cannot_end_its_worker(in_thread: bool) -> None:
     assert "its probe failed: RuntimeError: it raised SystemExit(2)" in failure.message
 
 
+@pytest.mark.parametrize("in_thread", [True, False])
+@pytest.mark.parametrize("died", [True, False])
+async def test_a_probe_that_cancels_itself_cannot_tell(ledger_file: Path, in_thread: bool, died: bool) -> None:
+    """
+    As one whose client has given up a request for all who waited for it: the task wants the call as before, and no
+    failure says that nothing was done.
+    """
+
+    def gave_up(key: str) -> Done:
+        raise asyncio.CancelledError
+
+    async def gave_up_async(key: str) -> Done:
+        request: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        request.cancel()
+        return await request
+
+    if died:
+        left_behind(ledger_file)
+    charge, calls = failing(RuntimeError("lost"), gave_up if in_thread else gave_up_async)
+    async with at_work(charge) as bench:
+        failure = await failed(bench)
+
+    assert (failure.kind, failure.type) == (UNKNOWN, "outcome_unknown")
+    assert "its probe failed: " in failure.message
+    assert receipt(ledger_file).state is ReceiptState.UNKNOWN
+    assert calls == ([] if died else [1])
+
+
 @pytest.mark.parametrize("honours", [True, False])
 async def test_an_answer_that_is_lost(gateway: PaymentGateway, careless: PaymentGateway, honours: bool) -> None:
     """
