@@ -3,7 +3,7 @@
 The first writing request of a call (POST, PUT, PATCH, DELETE) carries `Idempotency-Key: {key}`, the second `{key}.2`,
 and so on in the order of sending, the same on every attempt. Reads and redirects to another origin carry none; a
 redirect within one origin counts as the same request. A header that the tool sets itself is kept, and the request is
-counted.
+counted. A request that a tool keeps, and sends in several calls, carries the key of each.
 
 A tool that retries a request itself, for example after a 503, sends a new request with a new key. To mean the same
 effect the tool passes the first request's header, or raises `TryLater` so that the task retries.
@@ -37,11 +37,12 @@ def keyed(client: AsyncClient) -> None:
 
 
 async def _sending(request: Request) -> None:
-    before = request.extensions.get(SENT)
+    before, invocation = request.extensions.get(SENT), serving()
     if isinstance(before, _Keyed):
-        _sent_again(request, before)
-        return
-    invocation = serving()
+        if invocation is not None and any(one is before.sent for one in invocation.sent or ()):
+            _sent_again(request, before)
+            return
+        _forget(request, before)
     if invocation is None or invocation.sent is None or request.method not in MUTATING:
         return
     sent = Sent(method=request.method)
@@ -58,6 +59,13 @@ def _sent_again(request: Request, before: _Keyed) -> None:
     before.sent.status = None
     if not before.given and (request.method not in MUTATING or _origin(request) != before.origin):
         request.headers.pop(HEADER, None)
+
+
+def _forget(request: Request, before: _Keyed) -> None:
+    """Make a request that a tool keeps, and has sent in an earlier call, a new one: the key is of that call."""
+    del request.extensions[SENT]
+    if not before.given and request.headers.get(HEADER) == before.key:
+        del request.headers[HEADER]
 
 
 async def _answered(response: Response) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -12,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from refold import Cmd, tool
+from refold.core.commands import CallTool
 from refold.effects import Invocation, as_current, current
 from refold.effects.activities import Effects
 from refold.effects.http.keys import wire_key
@@ -110,6 +112,35 @@ async def test_redirects(echo: Echo, elsewhere: Echo) -> None:
         ("POST", "/d", f"{KEY}.4"),
     ]
     assert elsewhere.asked == [("POST", "/other", None)]
+
+
+async def test_a_request_that_a_tool_keeps_is_of_each_call_anew(echo: Echo) -> None:
+    """
+    The key is of the call that sends it: another owner's key would be taken for that owner's effect. Sent again within
+    a call it stays the same request.
+    """
+    kept = {header: httpx2.Request("POST", f"{echo.address}/{header}", headers=given) for header, given in OWN.items()}
+
+    @tool(effect="at_most_once", name="send")
+    async def sends(header: str) -> list[int]:
+        for _ in range(2):
+            await current().http.send(kept[header])
+        return [len(current().sent or []), len((current().sent or [])[0].earlier)]
+
+    async with Effects([sends]) as effects:
+        sent = [
+            await Bench(effects).tool(CallTool(id="t", name="send", args={"header": header}, key=header), owner=owner)
+            for header in OWN
+            for owner in ("ann", "bob")
+        ]
+
+    keys = [wire_key(namespace="ns", tool="send", key="added", owner=owner) for owner in ("ann", "bob")]
+    assert sent == [[1, 1]] * 4
+    assert [key for _, path, key in echo.asked if path == "/added"] == [keys[0]] * 2 + [keys[1]] * 2
+    assert [key for _, path, key in echo.asked if path == "/given"] == ["mine"] * 4
+
+
+OWN: dict[str, dict[str, str]] = {"added": {}, "given": {"idempotency-key": "mine"}}
 
 
 async def test_nobodys_requests(echo: Echo) -> None:
