@@ -43,6 +43,7 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.building import permanent, scrubbed, transient
 from refold.effects.failures.classify import classify
 from refold.effects.failures.verdicts import Verdict
+from refold.effects.invocation import serving
 from refold.effects.models.failures import first_sentence, reason_in
 
 _AWAY = (502, 503, 504, 521, 522, 523, 529, 530)  # 521 to 523 and 530 are Cloudflare's
@@ -171,9 +172,10 @@ async def error_as_status(response: Response) -> None:
     """Give an answer with status 200 that is an error, `{"error": {"code": 429, ...}}`, the status that it names or
     means; 400 if it does neither.
 
-    A hook of the HTTP client. Gateways send such answers; the providers' clients would say that it cannot be read.
+    A hook of the HTTP client. Gateways send such answers; the providers' clients would say that it cannot be read. What
+    a tool is answered stays as it is.
     """
-    about_model = response.request.url.path.endswith("/chat/completions")
+    about_model = serving() is None and response.request.url.path.endswith("/chat/completions")
     if not (about_model and response.status_code == 200 and "json" in response.headers.get("content-type", "")):
         return
     await response.aread()

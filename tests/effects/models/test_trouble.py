@@ -6,16 +6,19 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic_ai.messages import ToolCallPart
 from temporalio.exceptions import ApplicationError
 
+from refold import tool
 from refold.conversation import request_of
 from refold.core.authoring.cmd import Cmd
 from refold.core.chat import EMPTY as NOTHING_SAID
 from refold.core.chat import Prior, ToolOffer, UserSaid
 from refold.core.content import Content, Part
 from refold.core.retry_policy import FailureKind
+from refold.effects import current
+from refold.effects.activities import Effects
 from refold.effects.models.request import _name_once
 from tests.effects.conftest import Bench, failure_in
 from tests.services.openai_server import OpenAIServer, Trouble
@@ -124,6 +127,28 @@ async def test_an_error_with_status_200(
 
     assert (failure.kind, failure.type) == (kind, type)
     assert failure.message.endswith(error if isinstance(error, str) else error["message"])
+
+
+async def test_what_a_tool_is_answered_stays_as_it_came(openai: OpenAIServer) -> None:
+    """
+    A tool that asks a model by itself reads the status that it was answered with, whether this worker has made model
+    calls before or not.
+    """
+    body = {"error": {"code": 429, "message": "Slow down."}}
+    openai.say(Trouble(text=json.dumps(body)), "Yes.", Trouble(text=json.dumps(body)))
+
+    @tool(effect="read_only")
+    async def asks() -> list[JsonValue]:
+        answer = await current().http.post(f"{openai.base_url}/chat/completions", json={})
+        return [answer.status_code, answer.json()]
+
+    async with Effects([asks]) as effects:
+        bench = Bench(effects)
+        before = await bench.tool(Cmd.tool("t", asks))
+        assert (await bench.llm(Cmd.llm("a", "x", "y", model=MODEL))).value == "Yes."
+        after = await bench.tool(Cmd.tool("t", asks))
+
+    assert before == after == [200, body]
 
 
 @pytest.mark.parametrize("shown", [pytest.param((), id="text"), pytest.param((PICTURE,), id="a picture")])
