@@ -168,6 +168,11 @@ def _refused_here(error: Exception, name: str) -> Failure | None:
     return permanent("configuration", f"{named}{said}{way_out}")
 
 
+_ANSWERS = {"/chat/completions": "choices", "/messages": "content", "/responses": "object"}
+"""A field that an answer has, by the end of its address. What a gateway sends in place of an answer has none; a failed
+answer of OpenAI's Responses has its `object`, and is read by the provider's client."""
+
+
 async def error_as_status(response: Response) -> None:
     """Give an answer with status 200 that is an error, `{"error": {"code": 429, ...}}`, the status that it names or
     means; 400 if it does neither.
@@ -175,20 +180,21 @@ async def error_as_status(response: Response) -> None:
     A hook of the HTTP client. Gateways send such answers; the providers' clients would say that it cannot be read. What
     a tool is answered stays as it is.
     """
-    about_model = serving() is None and response.request.url.path.endswith("/chat/completions")
-    if not (about_model and response.status_code == 200 and "json" in response.headers.get("content-type", "")):
+    path = response.request.url.path
+    answer = next((field for end, field in _ANSWERS.items() if path.endswith(end)), "") if serving() is None else ""
+    if not (answer and response.status_code == 200 and "json" in response.headers.get("content-type", "")):
         return
     await response.aread()
     with suppress(ValueError):
         body = response.json()
-        if isinstance(body, dict) and not body.get("choices") and (found := body.get("error")):
+        if isinstance(body, dict) and not body.get(answer) and (found := body.get("error")):
             response.status_code = _meant(found)
 
 
 _MEANINGS = (
     (re.compile(r"rate_?limit|too_many_requests|quota|billing|limit_exceeded"), 429),
     (re.compile(r"overloaded|unavailable"), 503),
-    (re.compile(r"server_error"), 500),
+    (re.compile(r"server_error|api_error"), 500),
 )
 """The statuses that an error's words mean, as pydantic-ai reads the words of one in a stream."""
 

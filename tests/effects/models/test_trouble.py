@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, JsonValue
 from pydantic_ai.messages import ToolCallPart
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from temporalio.exceptions import ApplicationError
 
 from refold import tool
@@ -22,6 +26,7 @@ from refold.effects.activities import Effects
 from refold.effects.models.request import _name_once
 from tests.effects.conftest import Bench, failure_in
 from tests.services.openai_server import OpenAIServer, Trouble
+from tests.services.serving import Serving
 from tests.services.strict import CUT, NEWER, StrictAnthropic
 
 MODEL = "openai:gpt-test"
@@ -127,6 +132,38 @@ async def test_an_error_with_status_200(
 
     assert (failure.kind, failure.type) == (kind, type)
     assert failure.message.endswith(error if isinstance(error, str) else error["message"])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("model", "body", "kind", "type"),
+    [
+        ("anthropic:m", {"type": "error", "error": {"type": "overloaded_error"}}, FailureKind.TRANSIENT, "http_503"),
+        ("anthropic:m", {"type": "error", "error": {"type": "api_error"}}, FailureKind.TRANSIENT, "http_500"),
+        ("anthropic:m", {"error": {"code": 429}}, FailureKind.TRANSIENT, "http_429"),
+        ("anthropic:m", {"error": {"type": "invalid_request_error"}}, FailureKind.PERMANENT, "http_400"),
+        ("openai-responses:m", {"error": {"code": 429}}, FailureKind.TRANSIENT, "http_429"),
+        ("openai-responses:m", {"error": "The model is overloaded."}, FailureKind.TRANSIENT, "http_503"),
+    ],
+)
+async def test_an_error_with_status_200_in_place_of_another_apis_answer(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, model: str, body: JsonValue, kind: str, type: str, stream: bool
+) -> None:
+    """
+    Is what its code or its words say, as with chat completions.
+    """
+
+    async def answer(request: Request) -> Response:
+        return JSONResponse(body)
+
+    with Serving(Starlette(routes=[Route("/v1/{path}", answer, methods=["POST"])])) as gateway:
+        for name, url in (("ANTHROPIC", gateway.address), ("OPENAI", f"{gateway.address}/v1")):
+            monkeypatch.setenv(f"{name}_BASE_URL", url)
+            monkeypatch.setenv(f"{name}_API_KEY", "sk-test")
+        with pytest.raises(ApplicationError) as caught:
+            await bench.llm(Cmd.llm("a", "x", "y", model=model), stream)
+
+    assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (kind, type)
 
 
 async def test_what_a_tool_is_answered_stays_as_it_came(openai: OpenAIServer) -> None:
