@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,11 @@ from refold.effects.tools import LEDGERED, call_with_receipt
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
+
+
+FRESH_S = 1.0
+"""For how long, in seconds, a definition that was looked up counts: a call may wait for the ledger, or for another call
+of its key, and the server may change meanwhile."""
 
 
 class McpTools:
@@ -81,10 +87,16 @@ class McpTools:
             effect = (await self._defined(session, tool, pin)).effect
         except Exception as error:  # noqa: BLE001 - raised below, unless there is a receipt
             refused = _nothing_done(classify(error))
+        looked_up = time.monotonic()
 
         async def perform(invocation: Invocation) -> Any:
             if refused is not None:
                 raise refused
+            if time.monotonic() - looked_up > FRESH_S:
+                try:
+                    await self._defined(session, tool, pin)
+                except Exception as error:  # noqa: BLE001 - as above
+                    raise _nothing_done(classify(error)) from None
             return await session.call(tool, command.args, invocation.idempotency_key, invocation.progress)
 
         if effect not in LEDGERED:

@@ -42,6 +42,7 @@ from refold.effects.failures.classify import surely_not_done
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.client import HttpClient
 from refold.effects.ledger.ledger import Ledger
+from refold.effects.ledger.receipts import Begun
 from refold.effects.mcp.http import HEARD, McpHttp, listen
 from refold.effects.mcp.servers import LIST, McpTool, effect_of, pin_of, servers_in
 from refold.effects.mcp.surrogates import mended
@@ -50,6 +51,7 @@ from refold.temporal.data.payloads import RefoldPayloadConverter
 from tests.effects.conftest import failure_in, name_of
 from tests.services import mcp_server
 from tests.services.serving import Serving
+from tests.waiting import a_moment
 
 pytestmark = pytest.mark.slow
 
@@ -1195,11 +1197,14 @@ async def test_a_servers_own_error_ends_no_session(shop: Shop) -> None:
     assert sessions.known == 1
 
 
-def listing(*tools: JsonValue, **result: JsonValue) -> Serving:
-    """A server with these tools, as it describes them itself; a call of any of them has this result."""
+def listing(*tools: JsonValue, heard: list[str] | None = None, **result: JsonValue) -> Serving:
+    """A server with these tools, as it describes them itself; a call of any of them has this result. What it is asked
+    for is `heard`."""
 
     async def answer(request: Request) -> Response:
         asked = await request.json()
+        if heard is not None:
+            heard.append(asked["method"])
         match asked["method"]:
             case "initialize":
                 about: dict[str, JsonValue] = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {}}
@@ -1263,6 +1268,38 @@ async def test_a_tool_that_only_read_is_not_called_once_it_may_do_more(
     # While a setting is rolled out, another worker may call the tool.
     assert isinstance(refused.value, Never if trusted else TryLater)
     assert surely_not_done(refused.value, [])
+
+
+async def test_a_definition_that_changes_while_a_call_waits_is_refused(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """
+    As while another call of the key is under way, or while the ledger is away: what was looked up before is looked up
+    again before the call is made.
+    """
+    monkeypatch.setattr("refold.effects.mcp.tools.FRESH_S", 0.0)
+    heard: list[str] = []
+    tool = dict(SEARCH)
+    with listing(tool, heard=heard, content=[]) as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
+        search = await pinned_search(shop)
+        other = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+        begun = other.begin(other.ask(f"key-{shop.calls + 1}", "shop.search", {}))
+        assert isinstance(begun, Begun)
+        heard.clear()
+        call = asyncio.create_task(shop(search))
+        while "tools/list" not in heard:
+            await a_moment()
+        await a_moment()
+        tool["description"] = "Another one."
+        other.release(f"key-{shop.calls}", begun.fence)
+        with pytest.raises(Never, match="defines 'search' otherwise") as changed:
+            await call
+        assert await shop("shop.search") == ""
+        await shop.tools.close()
+
+    assert changed.value.failure.type == "tool_changed"
+    assert heard.count("tools/call") == 1
 
 
 @pytest.mark.parametrize(
