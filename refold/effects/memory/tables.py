@@ -32,6 +32,9 @@ from refold.effects.memory.turn import Turn
 SEARCHED = 1_000
 """How many of an owner's facts are kept and searched, the newest ones."""
 
+TICK_S = 1e-6
+"""By how much a fact is newer than the one before it, at the least, in seconds."""
+
 _CONTINUES = re.compile(r"(.+)\.(?:r\d+|(f[0-9a-f]+))((?:/.*)?)", re.DOTALL)
 """The id of a task that recovers another one, or was forked from it: by number, or on the page under hex digits."""
 
@@ -138,7 +141,9 @@ def keep(store: Store, connection: Connection, owner: str, text: str) -> None:
     mine, digest = FACTS.c.owner == owner, hashlib.sha256(f"{owner}\0{text}".encode(errors="replace")).hexdigest()
     if connection.execute(select(FACTS.c.at).where(mine, FACTS.c.digest == digest)).scalar() is not None:
         return
-    row = {"owner": owner, "digest": digest, "at": store.now(connection), "said": store.sealed(_storable(text))}
+    newest = connection.execute(select(func.max(FACTS.c.at)).where(mine)).scalar() or 0.0
+    at = max(store.now(connection), newest + TICK_S)  # the newest one, whatever a clock that was set back says
+    row = {"owner": owner, "digest": digest, "at": at, "said": store.sealed(_storable(text))}
     connection.execute(insert(FACTS), row)
     kept = select(FACTS.c.digest).where(mine).order_by(FACTS.c.at.desc(), FACTS.c.digest).limit(SEARCHED)
     connection.execute(delete(FACTS).where(mine, FACTS.c.digest.not_in(kept.scalar_subquery())))

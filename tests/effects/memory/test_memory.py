@@ -158,6 +158,21 @@ async def test_the_oldest_facts_are_dropped(store: Store, monkeypatch: pytest.Mo
     assert await memory(store, "ben").recall("") == ["Ben's."]
 
 
+async def test_a_fact_is_the_newest_though_the_clock_went_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Else it would be dropped as the oldest one where an owner has as many as are kept, though the tool said that it is
+    remembered.
+    """
+    monkeypatch.setattr("refold.effects.memory.tables.SEARCHED", 3)
+    times = iter([1000.0, 1001.0, 1002.0, 900.0, 901.0])
+    clocked = store_of(str(tmp_path / "memory.db"), clock=lambda: next(times))
+    for number in range(5):
+        await memory(clocked).remember(f"fact {number}")
+
+    assert await memory(clocked).recall("fact") == ["fact 4", "fact 3", "fact 2"]
+    clocked.close()
+
+
 async def test_what_a_database_cannot_hold(store: Store) -> None:
     """
     Is stored as the sign for it, and stands in nobody's way.
