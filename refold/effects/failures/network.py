@@ -167,7 +167,7 @@ def retry_after(headers: Mapping[str, str] | None, now: datetime | None = None) 
 
 
 def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and re.fullmatch(r"\s*\d{1,12}(\.\d*)?\s*", text) else None
+    return float(text.strip()) if text is not None and re.fullmatch(r"\s*\d{1,12}(\.\d*)?\s*", text) else None
 
 
 def _until(date: str, now: datetime) -> float | None:

@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
-from pydantic import JsonValue
+from contextlib import suppress
+from datetime import timedelta
 
-from refold.core.errors import describe, shown
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
+
+from refold.core.errors import brief, describe, shown
 from refold.core.retry_policy import Failure, FailureKind
+from refold.effects.failures.network import retry_after
 
 OTHERS_S = 600.0
 """For how long, in seconds, a command that no worker knows is offered to other workers before it fails."""
@@ -40,7 +45,7 @@ class TryLater(Verdict):
         self,
         message: str | Exception,
         *,
-        after: float | None = None,
+        after: float | timedelta | str | None = None,
         type: str = "try_later",
         details: JsonValue = None,
         unsent: bool = False,
@@ -49,14 +54,13 @@ class TryLater(Verdict):
 
         Args:
             message: One sentence for people, without secrets; of an exception its type and text.
-            after: Seconds to wait before the retry, if the receiver gave a time.
+            after: Seconds to wait before the retry, if the receiver gave a time; or its `Retry-After` as it came.
             type: A short name, for programs.
-            details: More, for programs.
+            details: More, for programs; what is no JSON is made so.
             unsent: This attempt certainly had no effect.
         """
         self.unsent = unsent
-        kind = FailureKind.TRANSIENT
-        super().__init__(Failure(kind=kind, type=type, message=_said(message), retry_after=after, details=details))
+        super().__init__(_failure(FailureKind.TRANSIENT, type, message, details, _wait(after)))
 
 
 class Never(Verdict):
@@ -68,13 +72,38 @@ class Never(Verdict):
         Args:
             message: One sentence for people, without secrets; of an exception its type and text.
             type: A short name, for programs.
-            details: More, for programs.
+            details: More, for programs; what is no JSON is made so.
         """
-        super().__init__(Failure(kind=FailureKind.PERMANENT, type=type, message=_said(message), details=details))
+        super().__init__(_failure(FailureKind.PERMANENT, type, message, details))
+
+
+# --- what a tool gives, whatever it is: an error would take the place of what it says of its effect
+
+
+def _failure(kind: FailureKind, type: object, message: object, details: object, wait: float | None = None) -> Failure:
+    named = type if isinstance(type, str) else brief(type)
+    return Failure(kind=kind, type=named, message=_said(message), details=_json(details), retry_after=wait)
+
+
+def _json(details: object) -> JsonValue:
+    try:
+        written: JsonValue = to_jsonable_python(details, fallback=shown)
+    except (ValueError, RecursionError):
+        return shown(details)
+    return written
+
+
+def _wait(after: object) -> float | None:
+    if isinstance(after, timedelta):
+        return after.total_seconds()
+    if isinstance(after, str):
+        return retry_after({"Retry-After": after})
+    with suppress(OverflowError):
+        return float(after) if isinstance(after, int | float) else None
+    return None
 
 
 def _said(message: object) -> str:
-    """The sentence; never an error, which would take the place of what the tool says of its effect."""
     if isinstance(message, str):
         return message
     return describe(message) if isinstance(message, Exception) else shown(message)

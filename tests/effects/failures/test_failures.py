@@ -8,7 +8,8 @@ import json
 import socket
 import ssl
 import urllib.error
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from email.message import Message
 from typing import Any
 
@@ -16,7 +17,7 @@ import httpx
 import httpx2
 import openai
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_ai import exceptions as ai
 
 from refold.core.retry_policy import FailureKind
@@ -245,6 +246,51 @@ def test_a_tool_may_say_it_with_the_exception_that_it_met(verdict: Any) -> None:
     """
     assert classify(verdict(OSError("no route"))).message == "OSError: no route"
     assert classify(verdict({"a": 1})).message == "{'a': 1} (dict)"
+
+
+@pytest.mark.parametrize(
+    ("after", "wait"),
+    [
+        (timedelta(minutes=2), 120.0),
+        (" 7\x1f", 7.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        ("soon", None),
+        (datetime(2026, 1, 1, tzinfo=UTC), None),
+        (10**400, None),
+    ],
+)
+def test_a_tool_may_pass_a_wait_on_as_it_came(after: Any, wait: float | None) -> None:
+    """
+    As the header that the receiver sent. What is no time is left out: the tool has said that a retry may help, and
+    whether it has had an effect.
+    """
+    later = TryLater("x", after=after, unsent=True)
+
+    assert (classify(later).kind, classify(later).retry_after) == (FailureKind.TRANSIENT, wait)
+    assert surely_unsent(later)
+
+
+LOOP: list[Any] = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize("verdict", [TryLater, Never])
+@pytest.mark.parametrize(
+    ("details", "kept"),
+    [
+        ({"due": Decimal("9.50"), 7: (1, {2})}, {"due": "9.50", "7": [1, [2]]}),
+        (date(2026, 1, 1), "2026-01-01"),
+        (b"\xff", "b'\\xff' (bytes)"),
+        (LOOP, "what cannot be shown, for __repr__ raised RecursionError (list)"),
+        (object, "<class 'object'> (type)"),
+    ],
+)
+def test_details_are_made_json_as_far_as_they_can_be(verdict: Any, details: Any, kept: JsonValue) -> None:
+    """
+    An amount or a date is none, and must not take the place of what the tool says.
+    """
+    assert classify(verdict("x", details=details, type=503)).details == kept
+    assert classify(verdict("x", type=503)).type == "503"
 
 
 @pytest.mark.parametrize(
