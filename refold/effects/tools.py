@@ -114,6 +114,7 @@ class Tool:
             CancelledError: The activity was canceled.
             Exception: Any exception of the tool, for `classify`.
         """
+        self._refuse_without_undo(command)  # whatever another call of its key has done: nobody could undo this one
         refused, given = None, dict[str, Any]()
         try:
             given = self.given(command)

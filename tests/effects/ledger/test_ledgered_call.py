@@ -251,10 +251,14 @@ async def test_compensate_keeps_receipts_too() -> None:
     assert calls == [1]
 
 
-async def test_a_tool_that_is_undone_is_called_by_its_function() -> None:
+@pytest.mark.parametrize("begun", [True, False])
+async def test_a_tool_that_is_undone_is_called_by_its_function(ledger_file: Path, begun: bool) -> None:
     """
-    A command that names it by a string cannot say how: it is refused before anything has happened.
+    A command that names it by a string cannot say how: it is refused before anything has happened, also where another
+    command has begun an effect of its key.
     """
+    if begun:
+        left_behind(ledger_file, {"order": "A1"})
 
     @tool(effect="idempotent")
     async def refund(order: str) -> None: ...
