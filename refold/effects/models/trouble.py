@@ -80,6 +80,7 @@ _ENDS: dict[str, FinishReason] = {
     "insufficient_system_resource": "error",  # DeepSeek
     "network_error": "error",  # Zhipu
     "other": "error",  # Google: it stopped, for none of the reasons that it names
+    "queued": "error",
     "timeout": "error",
     "context_length_exceeded": "length",
     "max_output_tokens": "length",

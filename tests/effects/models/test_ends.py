@@ -35,6 +35,7 @@ def ending(reason: str, stream: bool, said: str = "The answer is pa") -> Trouble
         pytest.param("abort", FailureKind.TRANSIENT, "stream_broken", id="vLLM"),
         pytest.param("error", FailureKind.TRANSIENT, "stream_broken", id="gateways"),
         pytest.param("OTHER", FailureKind.TRANSIENT, "stream_broken", id="Google"),
+        pytest.param("queued", FailureKind.TRANSIENT, "stream_broken", id="OpenAI, before it has begun"),
         pytest.param("network_error", FailureKind.TRANSIENT, "stream_broken", id="Zhipu"),
         pytest.param("MAX_TOKENS", FailureKind.PERMANENT, "length", id="a limit"),
         pytest.param("model_context_window_exceeded", FailureKind.PERMANENT, "context_window", id="Anthropic"),
