@@ -322,7 +322,7 @@ async def _tool_effect(
 
             async def perform(command: CallTool, _: Any) -> JsonValue:
                 # Middleware may repeat the call: its requests begin with the first key again.
-                own = replace(invocation, sent=[], stop=threading.Event())
+                own = replace(invocation, sent=[], stop=threading.Event(), over=threading.Event())
                 decided = decisions.pop() if decisions else 0
                 return await call(command, own, opened, lease_s=lease, decided=decided, why=why_stopped)
 

@@ -62,6 +62,8 @@ class Invocation:
             have seen; 0 if the tool's policy keeps no receipts, and in a probe.
         sent: The writing requests that `http` has sent for this call, oldest first; None if requests are neither
             counted nor given a key.
+        over: Set once the attempt has failed, and the worker finds out whether it had its effect: from then on `http`
+            sends no writing request for it.
         memory: Sessions and facts of the call's owner; None outside a worker.
         report: Takes what `progress` reports; None drops it. A test passes `[].append` of its own list.
     """
@@ -74,6 +76,7 @@ class Invocation:
     fence: int = 0
     sent: list[Sent] | None = field(default_factory=list, repr=False)
     stop: threading.Event = field(default_factory=threading.Event, repr=False)
+    over: threading.Event = field(default_factory=threading.Event, repr=False)
     report: Callable[[Any], None] | None = field(default=None, repr=False)
     memory: Memory | None = field(default=None, repr=False)
 

@@ -45,6 +45,10 @@ async def _sending(request: Request) -> None:
         _forget(request, before)
     if invocation is None or invocation.sent is None or request.method not in MUTATING:
         return
+    if invocation.over.is_set():
+        raise RuntimeError(
+            "the call has failed before this request of it was sent, so it is not sent; await all of a call"
+        )
     sent = Sent(method=request.method)
     invocation.sent.append(sent)
     key = nth(invocation.idempotency_key, len(invocation.sent))

@@ -496,6 +496,32 @@ async def test_the_request_that_was_not_sent_is_known(
     assert surely_not_done(error, call.sent or []) is (expected and not (refused and wrapped))
 
 
+async def test_what_a_tool_leaves_under_way_sends_nothing_once_it_counts_as_not_done(gateway: PaymentGateway) -> None:
+    """
+    `asyncio.gather` goes on with the others when one fails: what they send then would be done twice.
+    """
+    left: list[asyncio.Task[Any]] = []
+    refused = asyncio.Event()
+
+    @tool(effect="at_most_once")
+    async def charge(order: str, cents: int) -> None:
+        async def pay() -> None:
+            await refused.wait()
+            await current().http.post(f"{gateway.address}/charges", json={"order": order, "cents": cents})
+
+        left.append(asyncio.create_task(pay()))
+        raise Never("sold out") if len(left) == 1 else TryLater("busy", unsent=True)
+
+    async with at_work(charge) as bench:
+        failures = [(await failed(bench)).kind for _ in range(2)]
+        refused.set()
+        ends = await asyncio.gather(*left, return_exceptions=True)
+
+    assert failures == [PERMANENT, TRANSIENT]
+    assert [type(end) for end in ends] == [RuntimeError] * 2
+    assert gateway.entries == []
+
+
 async def test_a_payment_that_got_no_answer_is_not_repeated_when_the_look_fails(ledger_file: Path) -> None:
     """
     The gateway booked the payment and went down before it answered: the tool looks, finds no connection, and the
