@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import timedelta
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from refold.core.errors import brief, describe, shown
@@ -80,12 +80,17 @@ class Never(Verdict):
 # --- what a tool gives, whatever it is: an error would take the place of what it says of its effect
 
 
+_JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
+
+
 def _failure(kind: FailureKind, type: object, message: object, details: object, wait: float | None = None) -> Failure:
     named = type if isinstance(type, str) else brief(type)
     return Failure(kind=kind, type=named, message=_said(message), details=_json(details), retry_after=wait)
 
 
 def _json(details: object) -> JsonValue:
+    with suppress(ValueError):  # of what is JSON, half of a surrogate pair is replaced later
+        return _JSON.validate_python(details)
     try:
         written: JsonValue = to_jsonable_python(details, fallback=shown)
     except (ValueError, RecursionError):
