@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -1197,14 +1197,17 @@ async def test_a_servers_own_error_ends_no_session(shop: Shop) -> None:
     assert sessions.known == 1
 
 
-def listing(*tools: JsonValue, heard: list[str] | None = None, **result: JsonValue) -> Serving:
-    """A server with these tools, as it describes them itself; a call of any of them has this result. What it is asked
-    for is `heard`."""
+def listing(*tools: JsonValue, **result: JsonValue) -> Serving:
+    """A server with these tools, as it describes them itself; a call of any of them has this result."""
+    return answering(tools, result, [])
+
+
+def answering(tools: Sequence[JsonValue], result: Mapping[str, JsonValue], heard: list[str]) -> Serving:
+    """The same server; what it is asked for is `heard`."""
 
     async def answer(request: Request) -> Response:
         asked = await request.json()
-        if heard is not None:
-            heard.append(asked["method"])
+        heard.append(asked["method"])
         match asked["method"]:
             case "initialize":
                 about: dict[str, JsonValue] = {"serverInfo": {"name": "shop", "version": "1"}, "capabilities": {}}
@@ -1280,7 +1283,7 @@ async def test_a_definition_that_changes_while_a_call_waits_is_refused(
     monkeypatch.setattr("refold.effects.mcp.tools.FRESH_S", 0.0)
     heard: list[str] = []
     tool = dict(SEARCH)
-    with listing(tool, heard=heard, content=[]) as serving:
+    with answering([tool], {"content": []}, heard) as serving:
         shop.tools = McpTools([McpServer(name="shop", url=serving.address)])
         search = await pinned_search(shop)
         other = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
