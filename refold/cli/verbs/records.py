@@ -116,7 +116,8 @@ async def purge(
     Deletes their histories and those of their parts, stored values, receipts and refused updates (REFOLD_LEDGER),
     conversations and webhooks; prints what stays, where and why. A stored value stays if any other workflow of the
     namespace refers to an equal one, which is found out by reading all histories; a receipt with a business key stays,
-    since without it the effect could be repeated. Open tasks are refused. If it is interrupted, call it again.
+    since without it the effect could be repeated. Open tasks are refused. If it is interrupted, call it again for the
+    tasks that are left.
 
     Exits 1 if a task stays.
     """
