@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -46,6 +46,9 @@ LARGE_BYTES = 32 * 1024
 
 PAUSES_S = (0.25, 15.0)
 """The first and the longest pause, in seconds, before storage or the codec is tried again."""
+
+NOTICED_S = 0.5
+"""How soon such a pause notices that the activity is canceled, in seconds."""
 
 LEASES = 3
 """A lease in heartbeat timeouts: after one the server gives the effect to another worker, which waits for two more."""
@@ -158,22 +161,45 @@ async def until_stored(result: object) -> None:
         await until_encoded(lambda: activity.client().data_converter.encode([result]))
 
 
-async def until_encoded(encode: Callable[[], Awaitable[object]]) -> None:
-    """Repeat the encoding of what the current activity comes to while storage or the codec is away."""
-    pause = PAUSES_S[0]
-    while True:
-        try:
-            await encode()
-        except PayloadTooLarge:
-            return  # storage is off; completing the activity reports the error
-        except (CodecError, StorageError) as error:
-            awaited = "codec_awaited" if isinstance(error, CodecError) else "storage_awaited"
-            log.warning(awaited, invocation_id=activity.info().activity_id, error=str(error))
-            count(metrics.STORAGE_AWAITED)
-        else:
-            return
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, PAUSES_S[1])
+async def until_encoded(
+    encode: Callable[[], Awaitable[object]], waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> None:
+    """Repeat the encoding of what the current activity comes to while storage or the codec is away.
+
+    Ends once the activity is canceled, or its worker's grace is over: nobody waits for the outcome then.
+
+    Args:
+        encode: Encodes it.
+        waiting: Entered for the time after the first attempt.
+    """
+    if await _is_encoded(encode):
+        return
+    with waiting():
+        pause = PAUSES_S[0]
+        while await _paused(pause) and not await _is_encoded(encode):
+            pause = min(2 * pause, PAUSES_S[1])
+
+
+async def _is_encoded(encode: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        await encode()
+    except PayloadTooLarge:
+        return True  # storage is off; completing the activity reports the error
+    except (CodecError, StorageError) as error:
+        awaited = "codec_awaited" if isinstance(error, CodecError) else "storage_awaited"
+        log.warning(awaited, invocation_id=activity.info().activity_id, error=str(error))
+        count(metrics.STORAGE_AWAITED)
+        return False
+    return True
+
+
+async def _paused(seconds: float) -> bool:
+    """Wait so long; False if the activity is canceled meanwhile. The SDK interrupts neither the waiting of an activity
+    in a thread, nor of one that it has interrupted once."""
+    while seconds > 0 and activity.cancellation_details() is None:
+        await asyncio.sleep(min(seconds, NOTICED_S))
+        seconds -= NOTICED_S
+    return activity.cancellation_details() is None
 
 
 def _asked_to_stop() -> bool:
@@ -295,19 +321,20 @@ def readable(kind: type[V], given: Any) -> V:
 
 @contextmanager
 def heartbeats(
-    heartbeater: Heartbeater, shown: Tail | Reports | None = None, *, details: Sequence[Any] = ()
+    heartbeater: Heartbeater, shown: Tail | Reports | None = None, *, beat: Callable[[], None] | None = None
 ) -> Iterator[None]:
-    """Heartbeat for the current activity inside the block, with the newest model text or report if there is one, else
-    with the given details."""
+    """Heartbeat for the current activity inside the block, with the newest model text or report if there is one; or by
+    `beat`, called in the event loop."""
     info = activity.info()
     if info.heartbeat_timeout is None or info.is_local:
         yield
         return
 
     def ask_loop() -> None:
-        activity.heartbeat(*(_details(shown) or details))
+        activity.heartbeat(*_details(shown))
 
-    with heartbeater.beating(info.heartbeat_timeout.total_seconds(), ask_loop, _bare_heartbeat(info.task_token)):
+    ask = ask_loop if beat is None else beat
+    with heartbeater.beating(info.heartbeat_timeout.total_seconds(), ask, _bare_heartbeat(info.task_token)):
         yield
 
 

@@ -242,9 +242,9 @@ class Resources:
         with heartbeats(self.open.heartbeater):
             return await self._local.brought(ledger, command, perform)
 
-    def heartbeats(self, details: Sequence[Any]) -> AbstractContextManager[None]:
-        """Heartbeat for the current activity within the block, with these details."""
-        return heartbeats(self.open.heartbeater, details=details)
+    def heartbeats(self, beat: Callable[[], None]) -> AbstractContextManager[None]:
+        """Heartbeat for the current activity within the block by `beat`, called in the event loop."""
+        return heartbeats(self.open.heartbeater, beat=beat)
 
     def _ledger_of_records(self) -> Ledger:
         """The ledger, open; also where no tool of this worker needs one."""

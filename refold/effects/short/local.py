@@ -278,7 +278,8 @@ class Local:
 
 
 async def _until_sendable(error: ApplicationError) -> None:
-    """Wait while the codec is away: no record brings a failure again. It goes over, so its task is not held open."""
+    """Wait while the codec is away: no record brings a failure again. What waits goes over, so that its task is not
+    held open, as far as the codec takes anything."""
     with suppress(RuntimeError):  # there is no client, in a test of an activity
         converter = activity.client().data_converter
         await until_encoded(lambda: converter.encode_failure(error, Failure()))

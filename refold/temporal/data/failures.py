@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DefaultFailureConverter, PayloadConverter
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, CancelledError
 
 from refold.core.values import shortened
 from refold.engine import CodecError, PayloadTooLarge, StorageError
@@ -26,6 +26,9 @@ PAUSE = timedelta(seconds=1)
 
 _UNDECODED = ("Failed decoding arguments", "Failed decoding heartbeat details")
 """What the SDK says of an activity that it could not begin."""
+
+_CANCELED = "Cancelled"
+"""What the SDK says of an activity that was canceled."""
 
 log = logger(__name__)
 
@@ -66,16 +69,21 @@ class EncodedFailureConverter(RefoldFailureConverter):
     """Moves a failure's message and stack trace to where the codec encrypts them, as the SDK's own does.
 
     A key or a stored value that is missing stays readable: whoever looks for the reason may lack the same key, and its
-    message quotes nobody.
+    message quotes nobody. So does the SDK's word for an activity that was canceled, which the codec may be away for.
     """
 
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
         """See the SDK."""
         super().to_failure(exception, payload_converter, failure)
-        if isinstance(exception, CodecError | StorageError) or _is_undecoded(exception):
+        if isinstance(exception, CodecError | StorageError) or _is_undecoded(exception) or _is_canceled(exception):
             failure.stack_trace = ""
         else:
             _encode_attributes(failure, payload_converter)
+
+
+def _is_canceled(exception: BaseException) -> bool:
+    """Whether it says that an activity was canceled, in the SDK's words, and nothing more."""
+    return isinstance(exception, CancelledError) and exception.message == _CANCELED and not exception.details
 
 
 def _is_undecoded(exception: BaseException) -> bool:

@@ -45,6 +45,7 @@ from temporalio.converter import (
     EncodingPayloadConverter,
     ExternalStorage,
     PayloadCodec,
+    PayloadConverter,
     StorageDriver,
     StorageDriverClaim,
     StorageDriverSelectContext,
@@ -122,8 +123,24 @@ class Shown:
 MAY_BE_LOST: ContextVar[Shown | None] = ContextVar("refold_may_be_lost", default=None)
 """Whether what is written now may be lost, as the details of a heartbeat; and of which activity they are."""
 
-_KEPT: ContextVar[tuple[object, Any] | None] = ContextVar("refold_kept", default=None)
-"""What the current activity returns or fails with, and what that is encoded."""
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What the current activity returns or fails with, and what that is encoded.
+
+    `plain` is what it was then, before the codec, where an interceptor may change it since; else None.
+    """
+
+    outcome: object
+    made: Any
+    plain: Sequence[Payload] | None = None
+
+    def still(self, value: object, converter: PayloadConverter) -> bool:
+        """Whether this is the outcome, as it was."""
+        return value is self.outcome and (self.plain is None or converter.to_payloads([value]) == self.plain)
+
+
+_KEPT: ContextVar[_Kept | None] = ContextVar("refold_kept", default=None)
 
 _JSON = b"json/plain"
 _PART = "refold-part-"  # metadata key of a part separated from the JSON, by its hash, until the codec stores it
@@ -246,8 +263,8 @@ class RefoldConverter(DataConverter):
     async def encode(self, values: Sequence[Any]) -> list[Payload]:
         """See the SDK. What `MAY_BE_LOST` stays as it was sent last if the codec or the storage is away."""
         kept = _KEPT.get()
-        if kept is not None and len(values) == 1 and values[0] is kept[0]:
-            return list(kept[1])
+        if kept is not None and len(values) == 1 and kept.still(values[0], self.payload_converter):
+            return list(kept.made)
         if (shown := MAY_BE_LOST.get()) is None:
             return await super().encode(values)
         try:
@@ -261,22 +278,24 @@ class RefoldConverter(DataConverter):
     async def encode_failure(self, exception: BaseException, failure: Failure) -> None:
         """See the SDK."""
         kept = _KEPT.get()
-        if kept is not None and exception is kept[0]:
-            failure.CopyFrom(kept[1])
+        if kept is not None and exception is kept.outcome:
+            failure.CopyFrom(kept.made)
         else:
             await super().encode_failure(exception, failure)
 
-    async def keep(self, outcome: object) -> None:
+    async def keep(self, outcome: object, *, final: bool) -> None:
         """Encode what the current activity returns, or the error that it raises, before the SDK does.
 
-        The SDK, which encodes it next, then sends just that: the codec or the storage may be away again by then.
+        The SDK, which encodes it next, then sends just that: the codec or the storage may be away again by then. Where
+        it is not `final`, it may be changed before, and is encoded anew if it was.
         """
         if isinstance(outcome, BaseException):
             failure = Failure()
             await self.encode_failure(outcome, failure)
-            _KEPT.set((outcome, failure))
+            _KEPT.set(_Kept(outcome, failure))
         else:
-            _KEPT.set((outcome, await self.encode([outcome])))
+            plain = None if final else self.payload_converter.to_payloads([outcome])
+            _KEPT.set(_Kept(outcome, await self.encode([outcome]), plain))
 
     def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
         # The SDK would copy the converter for each value, to give the driver a context. refold's driver needs none,

@@ -7,7 +7,6 @@ that could be encoded: the next attempt of an activity may go on by them.
 from __future__ import annotations
 
 from contextlib import suppress
-from contextvars import ContextVar
 from typing import Any
 
 from temporalio import activity
@@ -22,12 +21,11 @@ from temporalio.worker import (
 from refold.engine import CodecError, StorageError
 from refold.temporal.data.payloads import MAY_BE_LOST, Shown
 
-SHOWN: ContextVar[Shown | None] = ContextVar("refold_shown", default=None)
-"""What the server was last shown of the current activity."""
-
 
 class LossyHeartbeats(Interceptor):
     """Heartbeats are sent with the details of an earlier one where their own cannot be encoded.
+
+    Give it before other interceptors: what they do in a heartbeat is none.
 
     Args:
         converter: The worker's.
@@ -38,26 +36,35 @@ class LossyHeartbeats(Interceptor):
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """See the SDK."""
-        return _Inbound(next, self._converter)
+        return LossyInbound(next, self._converter)
 
 
-class _Inbound(ActivityInboundInterceptor):
+class LossyInbound(ActivityInboundInterceptor):
+    """One attempt of an activity.
+
+    Attributes:
+        shown: What the server was last shown of it.
+        outbound: Sends its heartbeats.
+    """
+
+    outbound: ActivityOutboundInterceptor
+
     def __init__(self, next: ActivityInboundInterceptor, converter: DataConverter) -> None:
         super().__init__(next)
         self._converter = converter
-        self._shown = Shown()
+        self.shown = Shown()
 
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
-        super().init(_Outbound(outbound, self._shown))
+        """See the SDK."""
+        self.outbound = _Outbound(outbound, self.shown)
+        super().init(self.outbound)
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        info = activity.info()
-        if not info.is_local:
-            SHOWN.set(self._shown)
-            if info.heartbeat_details:
-                self._shown.details = info.heartbeat_details
-                with suppress(CodecError, StorageError):
-                    self._shown.sent = await self._converter.encode(info.heartbeat_details)
+        """See the SDK."""
+        if before := activity.info().heartbeat_details:
+            self.shown.details = before
+            with suppress(CodecError, StorageError):
+                self.shown.sent = await self._converter.encode(before)
         return await super().execute_activity(input)
 
 

@@ -10,42 +10,52 @@ Without this module a codec or a storage that is away for a second repeats every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
+from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from refold.effects.attempt import until_encoded
 from refold.temporal.data.payloads import RefoldConverter
-from refold.temporal.worker.heartbeats import SHOWN
+from refold.temporal.worker.heartbeats import LossyInbound
 
 
 class HeldOutcomes(Interceptor):
-    """Activities whose outcome is held until it can be sent.
+    """Activities whose outcome is held until it can be sent, with heartbeats as of `LossyHeartbeats`.
 
     A local activity is held, too, though its workflow task stays open meanwhile: that could not end either, and what it
     performs when it runs again is all that the ledger has no record of, such as a tool that failed.
 
+    Give it before all other interceptors: what they make of an outcome is held, too.
+
     Args:
         converter: The worker's.
-        heartbeats: Heartbeats for the current activity within the block, with the given details.
+        heartbeats: Heartbeats for the current activity within the block, by the given function.
+        outermost: No interceptor comes before it, as those of the worker's client would: these may change an outcome.
     """
 
     def __init__(
-        self, converter: RefoldConverter, heartbeats: Callable[[Sequence[Any]], AbstractContextManager[None]]
+        self,
+        converter: RefoldConverter,
+        heartbeats: Callable[[Callable[[], None]], AbstractContextManager[None]],
+        *,
+        outermost: bool,
     ) -> None:
         self.converter = converter
         self.heartbeats = heartbeats
+        self.outermost = outermost
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """See the SDK."""
         return _Held(next, self)
 
 
-class _Held(ActivityInboundInterceptor):
+class _Held(LossyInbound):
     def __init__(self, next: ActivityInboundInterceptor, by: HeldOutcomes) -> None:
-        super().__init__(next)
+        super().__init__(next, by.converter)
         self._by = by
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
@@ -58,6 +68,15 @@ class _Held(ActivityInboundInterceptor):
         return result
 
     async def _hold(self, outcome: object) -> None:
-        shown = SHOWN.get()
-        with self._by.heartbeats(() if shown is None else shown.details):
-            await until_encoded(lambda: self._by.converter.keep(outcome))
+        keep = partial(self._by.converter.keep, outcome, final=self._by.outermost)
+        await until_encoded(keep, self._waiting)
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        if not activity.info().is_local:
+            self._beat()  # the last heartbeat of the activity's own may be long ago
+        with self._by.heartbeats(self._beat):
+            yield
+
+    def _beat(self) -> None:
+        self.outbound.heartbeat(*self.shown.details)  # that of the context blocks the loop after code in a thread

@@ -54,7 +54,6 @@ from refold.temporal.seen.runtime import begin_at_zero, follow
 from refold.temporal.worker import profile
 from refold.temporal.worker.activation.committed import Unsandboxed, missing
 from refold.temporal.worker.build import build_of_process
-from refold.temporal.worker.heartbeats import LossyHeartbeats
 from refold.temporal.worker.holding import HeldOutcomes
 from refold.temporal.worker.logs import keep_short, keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
@@ -249,9 +248,10 @@ class RefoldPlugin(SimplePlugin):
         if codec is not None:
             keep_texts_out()
         if isinstance(converter := config["client"].data_converter, RefoldConverter):
-            held = HeldOutcomes(converter, self._effects.heartbeats)
-            # The first one: what a program's own interceptors make of an outcome is held, too.
-            config["interceptors"] = [held, *config.get("interceptors", ()), LossyHeartbeats(converter)]
+            of_client = config["client"].config(active_config=True)["interceptors"]
+            outermost = not any(isinstance(one, Interceptor) for one in of_client)
+            held = HeldOutcomes(converter, self._effects.heartbeats, outermost=outermost)
+            config["interceptors"] = [held, *config.get("interceptors", ())]
         self._effects.server = config["client"].service_client.config.target_host
         if self._effects.ledger is not None:
             self._effects.ledger.refuse_remote(self._effects.server)

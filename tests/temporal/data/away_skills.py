@@ -123,6 +123,30 @@ async def copies() -> str:
     return went_on_from
 
 
+@activity.defn
+def prints(for_ever: bool) -> str:
+    """Runs in a thread; what it returns cannot be encrypted for longer than it may be silent, or never."""
+    RUNS["prints"] += 1
+    CODEC.refusals["encode"] = MANY if for_ever else 40
+    return "paid"
+
+
+@workflow.defn(sandboxed=False)
+class Printing:
+    """Another one."""
+
+    @workflow.run
+    async def run(self, for_ever: bool) -> str:
+        """Have it printed."""
+        return await workflow.execute_activity(
+            prints,
+            for_ever,
+            start_to_close_timeout=timedelta(minutes=5),
+            heartbeat_timeout=timedelta(seconds=1),
+            retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=1)),
+        )
+
+
 ENDS_WELL = 3
 """The attempt of `copies` that ends well. The one before it sends no heartbeat that can be encrypted."""
 

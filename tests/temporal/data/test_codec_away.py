@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -29,9 +30,17 @@ async def worker_client(hasty_server: DevServer) -> AsyncIterator[Client]:
     """A worker with that codec, by its client."""
     client = await Client.connect(hasty_server.address, data_converter=data_converter(Off(), CODEC))
     plugin = RefoldPlugin([away_skills], away_skills.TOOLS, storage=Off(), codec=CODEC)
-    more: dict[str, Any] = {"activities": [away_skills.copies], "workflows": [away_skills.Copying]}
-    async with make_worker(client, plugin, task_queue="away", **more):
+    async with make_worker(client, plugin, task_queue="away", **own()):
         yield client
+
+
+def own() -> dict[str, Any]:
+    """What a worker has of the program's own."""
+    return {
+        "activities": [away_skills.copies, away_skills.prints],
+        "workflows": [away_skills.Copying, away_skills.Printing],
+        "activity_executor": ThreadPoolExecutor(2),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +125,28 @@ async def test_an_activity_of_the_programs_own_goes_on_by_the_last_heartbeat_tha
     went_on_from = await worker_client.execute_workflow(away_skills.Copying.run, id="copying", task_queue="away")
 
     assert went_on_from == "page 7"
+
+
+async def test_an_activity_in_a_thread_heartbeats_while_it_waits(worker_client: Client) -> None:
+    """
+    From the event loop, which is not held up; by the way of the thread, each heartbeat would block it for ten seconds.
+    """
+    said = await worker_client.execute_workflow(away_skills.Printing.run, False, id="printing", task_queue="away")
+
+    assert (said, dict(RUNS)) == ("paid", {"prints": 1})
+
+
+async def test_a_worker_leaves_though_an_activity_in_a_thread_waits(worker_client: Client) -> None:
+    """
+    The SDK does not interrupt it, so it has to notice by itself that its worker's grace is over.
+    """
+    plugin = RefoldPlugin([away_skills], away_skills.TOOLS, storage=Off(), codec=CODEC)
+    async with make_worker(worker_client, plugin, task_queue="leaving", **own()):
+        handle = await worker_client.start_workflow(away_skills.Printing.run, True, id="left", task_queue="leaving")
+        await CODEC.refused.wait()
+    await handle.terminate()
+
+    assert dict(RUNS) == {"prints": 1}
 
 
 async def test_what_cannot_be_decrypted_now_is_left_to_later() -> None:
