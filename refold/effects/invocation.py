@@ -62,8 +62,8 @@ class Invocation:
             have seen; 0 if the tool's policy keeps no receipts, and in a probe.
         sent: The writing requests that `http` has sent for this call, oldest first; None if requests are neither
             counted nor given a key.
-        over: Set once the attempt has failed, and the worker finds out whether it had its effect: from then on `http`
-            sends no writing request for it.
+        over: Set once an attempt with a receipt has failed: from then on `http` sends no writing request for it, since
+            what the receipt says is about those that were sent before.
         memory: Sessions and facts of the call's owner; None outside a worker.
         report: Takes what `progress` reports; None drops it. A test passes `[].append` of its own list.
     """

@@ -47,7 +47,7 @@ async def _sending(request: Request) -> None:
         return
     if invocation.over.is_set():
         raise RuntimeError(
-            "the call has failed before this request of it was sent, so it is not sent; await all of a call"
+            "the call has failed already, so this request is not sent; await all that a call starts before it ends"
         )
     sent = Sent(method=request.method)
     invocation.sent.append(sent)

@@ -242,6 +242,7 @@ class LedgeredCall:
         if call.cancelled() and canceled:
             left = self._why() is Stopped.LEAVING
             how = "its worker was stopped" if left else "it was canceled"
+            self._invocation.over.set()
             await self._note(self._ledger.doubt, key, fence, f"{how} while it was under way")
             raise canceled
         error = RuntimeError("the tool canceled itself") if call.cancelled() else call.exception()
@@ -257,8 +258,8 @@ class LedgeredCall:
             self._ledger.left_to_thread(key)
             error.thread.add_done_callback(lambda thread: self._came_late(thread, invocation))
             raise canceled or Verdict(self._unknown(str(error), fence=fence, cause="timeout", ends=True)) from error
+        self._invocation.over.set()  # in the step that looks at what was sent: what is left under way sends no more
         if isinstance(error, Exception) and surely_not_done(error, invocation.sent or []):
-            self._invocation.over.set()  # in the same step: what the tool left under way sends nothing after this
             await self._note(self._ledger.release, key, fence, classify(error).message)
         elif canceled or not isinstance(error, Exception):
             await self._note(self._ledger.doubt, key, fence, classify(error).message)
@@ -280,7 +281,6 @@ class LedgeredCall:
 
     async def _found_out(self, error: Exception, answer: Begun) -> JsonValue:
         key, fence, failure = self._ask.key, answer.fence, classify(error)
-        self._invocation.over.set()  # the probe's answer is about what has been sent by now
         try:
             probed = await self._probed(answer.undone)
         except asyncio.CancelledError:
