@@ -103,8 +103,8 @@ def _wait(after: object) -> float | None:
         return after.total_seconds()
     if isinstance(after, str):
         return retry_after({"Retry-After": after})
-    with suppress(OverflowError):
-        return float(after) if isinstance(after, int | float) else None
+    with suppress(TypeError, ValueError, OverflowError):
+        return None if after is None else float(after)  # type: ignore[arg-type]
     return None
 
 
