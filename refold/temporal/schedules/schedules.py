@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from pydantic_core import PydanticSerializationError, to_json
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as ServersStatus
 from temporalio.api.schedule.v1 import SchedulePatch, TriggerImmediatelyRequest
 from temporalio.api.workflowservice.v1 import PatchScheduleRequest
 from temporalio.client import (
@@ -209,9 +210,9 @@ class Schedules:
             return await self._seen(told)
 
     async def _has_failed(self, told: ScheduleDescription) -> bool:
-        """Whether the schedule's last task has failed, as far as a server knows that would pause the schedule."""
+        """Whether the schedule's last task has failed, for which the server pauses the schedule once it has heard."""
         last = next(_ids(one.action for one in reversed(told.info.recent_actions)), None)
-        if last is None:
+        if last is None or told.schedule.state.paused or _has_heard(told):
             return False
         try:
             task = await self._client.get_workflow_handle(last).describe()
@@ -457,6 +458,15 @@ def _action_of(told: ScheduleDescription) -> ScheduleActionStartWorkflow:
     if not isinstance(told.schedule.action, ScheduleActionStartWorkflow):
         raise EngineError(f"schedule {told.id!r} starts no workflow, so it is none of refold's")
     return told.schedule.action
+
+
+def _has_heard(told: ScheduleDescription) -> bool:
+    """Whether the server knows how the last task has ended. A server before 1.26.2 does not say what it knows."""
+    known = told.raw_description.info.recent_actions[-1].start_workflow_status
+    return known not in (
+        ServersStatus.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED,
+        ServersStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+    )
 
 
 def _ids(actions: Sequence[object] | Iterator[object]) -> Iterator[str]:
