@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
 from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Content
-from refold.core.errors import SkillError
+from refold.core.errors import SkillError, describe
 from refold.core.events import UserMessage
 from refold.core.fold.questions import reply_value
 from refold.core.gates import DecisionMade
@@ -58,16 +58,23 @@ def unfit_reply(step: StepSpec, slot: str, carried: Mapping[str, JsonValue], con
             param.codec.fresh(reply_value(content) if replied else content.data)
         except ValidationError as error:
             return f"the reply to {slot!r} must fit {param.type_name}: {problems(error)}"
+        except Exception as error:  # noqa: BLE001 - the author's validators are called
+            return f"the reply to {slot!r} must fit {param.type_name}: the check of it failed, {describe(error)}"
     return ""
 
 
-def check_timeout(target: StepSpec, ask: AskUser | AskApproval) -> None:
-    """Check that the step which receives the answer can be entered without an answer, if the question may time out."""
+def check_timeout(target: StepSpec, ask: AskUser | AskApproval, saved: Collection[str] = ()) -> None:
+    """Check that the step which receives the answer can be entered without an answer, if the question may time out.
+
+    `saved` are the parameters that the question carries, which need none.
+    """
     if isinstance(ask, AskApproval):
         may_time_out = ask.policy.on_timeout == "continue" and ask.policy.timeout_s is not None
     else:
         may_time_out = ask.timeout_s is not None
     for name in answered_by(target, ask.slot) if may_time_out else ():
+        if name in saved:
+            continue
         try:
             target.params[name].codec.fresh(None)
         except ValidationError:

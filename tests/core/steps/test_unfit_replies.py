@@ -4,7 +4,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from refold import Content, Ctx, Status, Step, Transition, skill_of, table
 from refold.core.fold.refusal import refusal
@@ -139,6 +139,26 @@ def test_a_reply_that_fits_what_was_asked_and_not_the_step_of_today(expect: str,
     task.say("red")
     assert task.said[-1] == repr(Fewer.RED)
     assert task.folded() == task.task
+
+
+@pytest.mark.parametrize("asked_of", [None, dict])
+def test_a_check_of_the_authors_that_fails_refuses_the_reply(asked_of: Any) -> None:
+    """
+    Whatever error it raises: a reply comes from outside, and fails no task.
+    """
+
+    def begin(ctx: Ctx) -> Transition:
+        return ctx.await_input("size", "?", expect=asked_of)
+
+    def end(ctx: Ctx, size: Annotated[int, BeforeValidator(lambda said: said["size"])]) -> Transition:
+        return ctx.complete(f"{size}")
+
+    task = ByHand(table("asks", Step("begin", begin).start(), Step("end", end).resume_from("begin")))
+    task.say()
+    entry = task.feed(message().changed({"content": Content.from_data({"length": 3})}))
+
+    assert entry.refused.endswith("the check of it failed, KeyError: 'size'")
+    assert task.status is Status.INPUT_REQUIRED
 
 
 def test_a_task_of_an_earlier_release_took_a_reply_that_fits_what_was_asked_and_failed() -> None:
