@@ -175,51 +175,69 @@ def carried(skill: Skill, snapshot: Snapshot) -> Carried:
         skill: The task's skill, in today's code.
         snapshot: The task as it stands: what the query `snapshot` answers.
     """
-    found = _converted(skill, snapshot, lambda new: next(_lossy(skill, new), ""))
+    return _of_task(snapshot, _converted(skill, snapshot, lambda new: next(_lossy(skill, new.state), "")))
+
+
+def entered(skill: Skill, snapshot: Snapshot) -> Carried:
+    """As `carried`, but whether the code can begin the step that the outcome enters for which the task waits now.
+
+    Args:
+        skill: The task's skill, in today's code.
+        snapshot: As there.
+    """
+    return _of_task(snapshot, _converted(skill, snapshot, lambda new: next(_unentered(skill, new), "")))
+
+
+def _of_task(snapshot: Snapshot, found: Carried) -> Carried:
     if found.snapshot is None or not found.why_not:
         return found
     return replace(found, why_not=f"task {snapshot.task_id!r}: {found.why_not}")
 
 
-def _lossy(skill: Skill, task: Snapshot) -> Iterator[str]:
+def _lossy(skill: Skill, state: JsonValue) -> Iterator[str]:
     if isinstance(skill, ReducerSkill):
-        yield from _unread(skill.states, task.state, "the state")
+        yield from _unread(skill.states, state, "the state")
     if isinstance(skill, ContractedMachine):
-        yield from _unread(codec(skill.contract.state), Position(task.state).state, "the state")
+        yield from _unread(codec(skill.contract.state), Position(state).state, "the state")
     if isinstance(skill, StepMachine):
-        yield from _lossy_step(skill, task)
+        yield from _lossy_step(skill, Position(state))
 
 
-def _lossy_step(skill: StepMachine, task: Snapshot) -> Iterator[str]:
-    position = Position(task.state)
+def _lossy_step(skill: StepMachine, position: Position) -> Iterator[str]:
     yield from _misplaced(skill, position)
     step = skill.steps[position.resume or position.step]
     for argument, value in position.args.items():
         param = step.params[argument]
         param.encode(Json(value), step.name)  # raises where the value does not fit
         yield from _unread(param.codec, value, f"{argument} of step {step.name!r}")
+    known = {*position.args, *position.fed_by, position.slot}  # the reply fills the parameter named like its slot
+    for name in step.needs(message=position.resume is not None):
+        if name not in known:
+            yield f"step {step.name!r} needs {name!r}, which the task has not saved"
+
+
+def _unentered(skill: Skill, task: Snapshot) -> Iterator[str]:
+    position = Position(task.state)
+    if not isinstance(skill, StepMachine) or (step := skill.steps.get(position.resume or position.step)) is None:
+        return
     for argument, id in position.fed_by.items():
         if (came := task.receipts.get(id)) is not None and came.status is ReceiptStatus.OK:
-            step.params[argument].encode(Json(came.outcome), step.name)  # raises likewise
+            step.params[argument].encode(Json(came.outcome), step.name)  # raises where the value does not fit
     asked = next((wait.ask for wait in task.waits if wait.gate == position.gate), None)
-    yield from _missing(step, position, asked)
-    if asked is not None:
-        check_timeout(step, asked)  # raises where the step needs an answer that may not come
+    if position.resume is not None and asked is not None:
+        yield from _unbrought(step, position, asked)
+        check_timeout(step, asked, position.args)  # raises where the step needs an answer that may not come
     if isinstance(skill, ContractedMachine) and position.last is None:
         yield from skill.unentered(step, task.state, _next_moment(task, task.receipts))
 
 
-def _missing(step: StepSpec, position: Position, asked: Question | None) -> Iterator[str]:
-    """What nothing gives the step when the outcome that the task waits for enters it."""
+def _unbrought(step: StepSpec, position: Position, asked: Question) -> Iterator[str]:
+    """What the step takes of the other kind of answer: a decision where a reply comes, or the other way round."""
     decided = isinstance(asked, AskApproval)
+    what = "a decision at" if decided else "an answer to"
     for name, param in step.params.items():
-        if not param.needed or name in position.args or name in position.fed_by:
-            continue
-        answers = position.resume is not None and (param.source.from_message or name == position.slot)
-        if not answers:
-            yield f"step {step.name!r} needs {name!r}, which the task has not saved"
-        elif asked is not None and decided is not (param.source is Source.DECISION):
-            what = "a decision at" if decided else "an answer to"
+        answers = param.needed and name not in position.args and (param.source.from_message or name == position.slot)
+        if answers and decided is not (param.source is Source.DECISION):
             yield f"step {step.name!r} needs {name}: {param.type_name}, which {what} {asked.slot!r} does not bring"
 
 

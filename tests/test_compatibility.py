@@ -29,7 +29,7 @@ from refold import (
 )
 from refold.agent import Budget
 from refold.agent.plugins import Plugin
-from refold.compatibility import carried, resumed
+from refold.compatibility import carried, entered, resumed
 from refold.core.commands import PartBudget
 from refold.core.fold.apply import planned
 from refold.core.gates import DecisionMade
@@ -460,9 +460,36 @@ def test_a_step_that_the_open_question_cannot_enter(kind: str, before: Any, afte
     task = ByHand(asking(kind, before))
     task.say("tea")
     plain = kind.removesuffix(" in time")
-    found = carried(skill_of(asking(plain, after)), task.task)
+    found = entered(skill_of(asking(plain, after)), task.task)
 
     assert (why_not in found.why_not) if why_not else found.why_not == ""
+
+
+class Cup(BaseModel):
+    item: str
+
+
+def test_what_the_question_carries_needs_no_answer() -> None:
+    """
+    Nor may it be None where the question times out, though a message could fill a parameter of its type.
+    """
+
+    def asks(end: Any) -> Any:
+        def begin(ctx: Ctx, content: Content) -> Transition:
+            return ctx.await_input("size", "?", timeout_s=60, cup=Cup(item="tea"))
+
+        return skill_of(table("asking", Step("begin", begin).start(), Step("end", end).resume_from("begin"), input=Cup))
+
+    def before(ctx: Ctx, cup: Cup | None) -> Transition:
+        return ctx.complete()
+
+    def after(ctx: Ctx, cup: Cup) -> Transition:
+        return ctx.complete()
+
+    task = ByHand(asks(before))
+    task.say("tea")
+
+    assert entered(asks(after), task.task).why_not == ""
 
 
 def feeding(kind: Any) -> Any:
@@ -486,7 +513,7 @@ def test_a_result_that_waits_for_another_one_reads_back(kind: Any, why_not: str)
     task = ByHand(feeding(int))
     task.say("tea")
     task.give("a", 5)
-    found = carried(feeding(kind), task.task)
+    found = entered(feeding(kind), task.task)
 
     assert (why_not in found.why_not) if why_not else found.why_not == ""
 
@@ -530,7 +557,7 @@ def test_a_contract_that_does_not_let_the_step_begin_that_receives_the_answer(af
     """
     task = ByHand(phased("asking"))
     task.say("tea")
-    found = carried(after, task.task)
+    found = entered(after, task.task)
 
     assert (why_not in found.why_not) if why_not else found.why_not == ""
 

@@ -16,7 +16,7 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import Replayer, WorkflowReplayResult, WorkflowRunner
 from temporalio.workflow import NondeterminismError
 
-from refold.compatibility import carried
+from refold.compatibility import carried, entered
 from refold.core.authoring.skill import Skill
 from refold.core.errors import RefoldError
 from refold.temporal.data.inputs import start_from
@@ -217,7 +217,7 @@ class Replays:
         if failure is not None and not isinstance(failure, NondeterminismError) and not failed:
             return Replayed(**told, problem=str(failure))
         try:
-            if (unfit := await _unfit_state(history, cls.skill, converter)) is not None:
+            if (unfit := await _unfit_state(history, cls.skill, converter, stands=not seen.entries)) is not None:
                 return Replayed(**told, divergence=unfit)
             extent, found = await _divergence(history, seen, converter, fits=failure is None)
         except RefoldError as error:
@@ -242,8 +242,13 @@ def _with_step(found: Divergence, cls: type[SkillWorkflow], seen: Seen) -> Diver
     return found.model_copy(update={"step": step_before(cls.skill, seen.base, seen.entries, found.entry)})
 
 
-async def _unfit_state(history: WorkflowHistory, skill: Skill, converter: DataConverter) -> Divergence | None:
-    """What today's code cannot read of the state that an open run began with; such a state is in no entry."""
+async def _unfit_state(
+    history: WorkflowHistory, skill: Skill, converter: DataConverter, *, stands: bool
+) -> Divergence | None:
+    """What today's code cannot read of the state that an open run began with; such a state is in no entry.
+
+    Where the task `stands` as it did then, also why its next step cannot begin.
+    """
     started = history.events[0].workflow_execution_started_event_attributes.input.payloads
     if len(started) != 1 or any(one.kind == "end" for one in recorded_in(history.events)):
         return None
@@ -252,7 +257,10 @@ async def _unfit_state(history: WorkflowHistory, skill: Skill, converter: DataCo
     if not isinstance(data, dict) or not data.get("snapshot"):
         return None
     saved = start_from([data]).snapshot
-    if saved is None or not (why := carried(skill, saved).why_not):
+    if saved is None:
+        return None
+    why = carried(skill, saved).why_not or (entered(skill, saved).why_not if stands else "")
+    if not why:
         return None
     step = skill.where(saved.state)
     return Divergence(entry=saved.seq, step=step, recorded=f"a state of version {saved.skill_version}", now=why)

@@ -15,7 +15,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from refold.compatibility import carried, resumed
+from refold.compatibility import carried, entered, resumed
 from refold.core.commands import CallSkill
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, wanted
@@ -95,6 +95,8 @@ class Checks:
         # A run that has begun goes on without such a value, so this is the last moment to keep it.
         if why := carried(skill, snapshot).why_not:
             return Misfit(why, CONVERT)
+        if why := entered(skill, snapshot).why_not:
+            return Misfit(why, STAY)
         return snapshot
 
     def _unknown(self, task: WorkflowExecutionDescription) -> Misfit | None:
