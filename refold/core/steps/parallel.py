@@ -75,7 +75,7 @@ class Parallel(Generic[T]):
                 for branch, results in self._by_branch(completed):
                     self._went_on(branch, branch.receive(results, self._patched))
         except BaseException as error:
-            if not isinstance(error, Exception) and not (_is_of_step(error) and self._patched(EXITS)):
+            if not isinstance(error, Exception) and not (self._exits(error) and self._patched(EXITS)):
                 raise
             shared = self._withdraw()
             self._excuse()
@@ -88,6 +88,14 @@ class Parallel(Generic[T]):
         if (failed := first_of(branch.failed for branch in self._branches)) is not None:
             raise failed
         return tuple(branch.value for branch in self._branches)
+
+    def _exits(self, error: BaseException) -> bool:
+        """Whether this error, which is no `Exception`, is the step's own, and leaves calls behind."""
+        left = self._open or any(call.shared for call, _ in self._unsent) or self._unawaited()
+        return bool(left) and _is_of_step(error)
+
+    def _unawaited(self) -> list[Call[Any] | Parallel[Any]]:
+        return [one for branch in self._branches if branch.suspended for one in branch.own if not one.awaited]
 
     def _withdraw(self) -> list[Call[Any]]:
         """Withdraw the calls that nobody awaits after an error, as those of a race that lost.
@@ -106,7 +114,7 @@ class Parallel(Generic[T]):
 
     def _excuse(self) -> None:
         """Let the step end without the calls that the coroutines which are closed now have made and not awaited."""
-        unawaited = [one for branch in self._branches if branch.suspended for one in branch.own if not one.awaited]
+        unawaited = self._unawaited()
         if unawaited and self._patched(EXCUSED):
             for one in unawaited:
                 one.awaited = True
