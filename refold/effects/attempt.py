@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -48,7 +48,7 @@ PAUSES_S = (0.25, 15.0)
 """The first and the longest pause, in seconds, before storage or the codec is tried again."""
 
 NOTICED_S = 0.5
-"""How soon such a pause notices that the activity is canceled, in seconds."""
+"""How soon such a pause notices that nobody waits any more, in seconds."""
 
 LEASES = 3
 """A lease in heartbeat timeouts: after one the server gives the effect to another worker, which waits for two more."""
@@ -161,23 +161,33 @@ async def until_stored(result: object) -> None:
         await until_encoded(lambda: activity.client().data_converter.encode([result]))
 
 
+def _is_unwanted() -> bool:
+    """Whether nobody waits any more for what the current activity comes to. The SDK interrupts neither an activity in a
+    thread, nor one that it has interrupted once, nor a local one as its worker leaves."""
+    why = activity.cancellation_details()
+    if why is not None and (why.worker_shutdown or why.not_found or why.timed_out):
+        return True
+    return (why is not None or activity.info().is_local) and activity.is_worker_shutdown()
+
+
 async def until_encoded(
-    encode: Callable[[], Awaitable[object]], waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+    encode: Callable[[], Awaitable[object]],
+    waits: Callable[[], None] = lambda: None,
+    unwanted: Callable[[], bool] = _is_unwanted,
 ) -> None:
     """Repeat the encoding of what the current activity comes to while storage or the codec is away.
 
-    Ends once the activity is canceled, or its worker's grace is over: nobody waits for the outcome then.
-
     Args:
         encode: Encodes it.
-        waiting: Entered for the time after the first attempt.
+        waits: Called if the first attempt fails.
+        unwanted: Ends the waiting.
     """
     if await _is_encoded(encode):
         return
-    with waiting():
-        pause = PAUSES_S[0]
-        while await _paused(pause) and not await _is_encoded(encode):
-            pause = min(2 * pause, PAUSES_S[1])
+    waits()
+    pause = PAUSES_S[0]
+    while await _paused(pause, unwanted) and not await _is_encoded(encode):
+        pause = min(2 * pause, PAUSES_S[1])
 
 
 async def _is_encoded(encode: Callable[[], Awaitable[object]]) -> bool:
@@ -193,13 +203,12 @@ async def _is_encoded(encode: Callable[[], Awaitable[object]]) -> bool:
     return True
 
 
-async def _paused(seconds: float) -> bool:
-    """Wait so long; False if the activity is canceled meanwhile. The SDK interrupts neither the waiting of an activity
-    in a thread, nor of one that it has interrupted once."""
-    while seconds > 0 and activity.cancellation_details() is None:
+async def _paused(seconds: float, unwanted: Callable[[], bool]) -> bool:
+    """Wait so long; False if what is waited for is not wanted any more."""
+    while seconds > 0 and not unwanted():
         await asyncio.sleep(min(seconds, NOTICED_S))
         seconds -= NOTICED_S
-    return activity.cancellation_details() is None
+    return not unwanted()
 
 
 def _asked_to_stop() -> bool:

@@ -99,8 +99,8 @@ def recover(
         snapshot, again = _resolved(snapshot, again)
     if snapshot.ended:
         raise InputRejected(
-            f"task {base.task_id!r} ends without the failure, too: {snapshot.reason or snapshot.status}; change the skill, "
-            "then recover"
+            f"task {base.task_id!r} ends without the failure, too: {snapshot.reason or snapshot.status}; change the "
+            "skill, then recover"
         )
     if other := _divergence(skill, snapshot, base, kept, again, refolded):
         raise InputRejected(

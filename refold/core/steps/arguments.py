@@ -58,7 +58,7 @@ def unfit_reply(step: StepSpec, slot: str, carried: Mapping[str, JsonValue], con
             param.codec.fresh(reply_value(content) if replied else content.data)
         except ValidationError as error:
             return f"the reply to {slot!r} must fit {param.type_name}: {problems(error)}"
-        except Exception as error:  # noqa: BLE001 - the author's validators are called
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's validators are called
             return f"the reply to {slot!r} must fit {param.type_name}: the check of it failed, {describe(error)}"
     return ""
 

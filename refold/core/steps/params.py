@@ -17,7 +17,7 @@ from refold.core.authoring.context import Ctx
 from refold.core.codec import Codec, NoData, codec, unsavable
 from refold.core.content import Content
 from refold.core.contracts.audit import ErrorRecord
-from refold.core.errors import SkillError, brief
+from refold.core.errors import SkillError, brief, plain
 from refold.core.events import UserMessage
 from refold.core.gates import DecisionMade
 from refold.core.schema import problems
@@ -152,7 +152,8 @@ def read_params(
 
 def type_name(annotation: Any) -> str:
     """A type, for people."""
-    return str(annotation) if get_args(annotation) else str(getattr(annotation, "__name__", annotation))
+    named = str(annotation) if get_args(annotation) else str(getattr(annotation, "__name__", annotation))
+    return plain(named)  # a refusal quotes it in a journal
 
 
 def _source(annotation: Any, input: Any, state: Any) -> Source:

@@ -310,6 +310,7 @@ class LedgeredCall:
         try:
             self._ledger.finish(key, fence, self._write(thread.result()))
         except Exception as error:  # noqa: BLE001 - no caller waits for it any more
+            invocation.over.set()
             if surely_not_done(error, invocation.sent or []):
                 self._ledger.release(key, fence, classify(error).message)
             else:

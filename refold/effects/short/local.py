@@ -282,7 +282,8 @@ async def _until_sendable(error: ApplicationError) -> None:
     held open, as far as the codec takes anything."""
     with suppress(RuntimeError):  # there is no client, in a test of an activity
         converter = activity.client().data_converter
-        await until_encoded(lambda: converter.encode_failure(error, Failure()))
+        # Whoever waits for it cancels this; the activity that began it may have ended, and the next one waits, too.
+        await until_encoded(lambda: converter.encode_failure(error, Failure()), unwanted=lambda: False)
 
 
 @contextmanager

@@ -77,6 +77,8 @@ class EncodedFailureConverter(RefoldFailureConverter):
         super().to_failure(exception, payload_converter, failure)
         if isinstance(exception, CodecError | StorageError) or _is_undecoded(exception) or _is_canceled(exception):
             failure.stack_trace = ""
+            if isinstance(exception, CodecError):
+                failure.ClearField("cause")  # encoded, for which the codec is needed
         else:
             _encode_attributes(failure, payload_converter)
 

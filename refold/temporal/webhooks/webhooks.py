@@ -254,7 +254,7 @@ class TemporalWebhooks:
                 return await self._client.execute_update_with_start_workflow(
                     WebhookDelivery.change, webhook, start_workflow_operation=begin, rpc_timeout=UPDATE_PATIENCE
                 )
-        except (RPCError, RPCTimeoutOrCancelledError):
+        except (RPCError, RPCTimeoutOrCancelledError, asyncio.CancelledError):
             with contextlib.suppress(Exception):
                 await begin.workflow_handle()  # the same error, which asyncio logs if nobody reads it
             raise

@@ -10,8 +10,8 @@ Without this module a codec or a storage that is away for a second repeats every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any
 
@@ -69,14 +69,13 @@ class _Held(LossyInbound):
 
     async def _hold(self, outcome: object) -> None:
         keep = partial(self._by.converter.keep, outcome, final=self._by.outermost)
-        await until_encoded(keep, self._waiting)
+        with self._by.heartbeats(self._beat):  # a codec may take long, before it is known to be away
+            await until_encoded(keep, self._waits)
 
-    @contextmanager
-    def _waiting(self) -> Iterator[None]:
+    def _waits(self) -> None:
         if not activity.info().is_local:
-            self._beat()  # the last heartbeat of the activity's own may be long ago
-        with self._by.heartbeats(self._beat):
-            yield
+            with suppress(Exception):  # of a client's interceptor, which would take the outcome along
+                self._beat()  # the last heartbeat of the activity's own may be long ago
 
     def _beat(self) -> None:
         self.outbound.heartbeat(*self.shown.details)  # that of the context blocks the loop after code in a thread

@@ -41,12 +41,15 @@ class Away(PayloadCodec):
         self.inner = Encryption({"k": bytes(range(32))})
         self.refusals = Counter[str]()
         self.spared = 0
+        self.slow_s = 0.0
         self.error: BaseException = ConnectionError("the key service does not answer")
         self.refused = asyncio.Event()
         self.turned = asyncio.Event()
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         if any(said in one.data for one in payloads for said in SAID):
+            slow_s, self.slow_s = self.slow_s, 0.0  # for one value: a workflow task has two seconds
+            await asyncio.sleep(slow_s)
             self.asked("encode")
         if any(b"page 7" in one.data for one in payloads):
             self.turned.set()
@@ -123,11 +126,18 @@ async def copies() -> str:
     return went_on_from
 
 
+SILENT_S = 1.0
+"""For how long `prints` may be silent, in seconds."""
+
+
 @activity.defn
-def prints(for_ever: bool) -> str:
-    """Runs in a thread; what it returns cannot be encrypted for longer than it may be silent, or never."""
+def prints(how: str) -> str:
+    """Runs in a thread; what it returns is encrypted after a longer time than it may be silent for, or never."""
     RUNS["prints"] += 1
-    CODEC.refusals["encode"] = MANY if for_ever else 40
+    if how == "slowly":
+        CODEC.slow_s = 2 * SILENT_S
+    else:
+        CODEC.refusals["encode"] = MANY if how == "never" else 40
     return "paid"
 
 
@@ -136,13 +146,13 @@ class Printing:
     """Another one."""
 
     @workflow.run
-    async def run(self, for_ever: bool) -> str:
+    async def run(self, how: str) -> str:
         """Have it printed."""
         return await workflow.execute_activity(
             prints,
-            for_ever,
+            how,
             start_to_close_timeout=timedelta(minutes=5),
-            heartbeat_timeout=timedelta(seconds=1),
+            heartbeat_timeout=timedelta(seconds=SILENT_S),
             retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=1)),
         )
 

@@ -56,7 +56,7 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "PAUSES_S", (0.01, 0.1))
     RUNS.clear()
     CODEC.refusals.clear()
-    CODEC.spared, CODEC.error = 0, ConnectionError("no answer")
+    CODEC.spared, CODEC.slow_s, CODEC.error = 0, 0.0, ConnectionError("no answer")
     CODEC.refused.clear()
 
 
@@ -127,11 +127,13 @@ async def test_an_activity_of_the_programs_own_goes_on_by_the_last_heartbeat_tha
     assert went_on_from == "page 7"
 
 
-async def test_an_activity_in_a_thread_heartbeats_while_it_waits(worker_client: Client) -> None:
+@pytest.mark.parametrize("how", ["slowly", "later"])
+async def test_an_activity_in_a_thread_heartbeats_while_it_waits(worker_client: Client, how: str) -> None:
     """
     From the event loop, which is not held up; by the way of the thread, each heartbeat would block it for ten seconds.
     """
-    said = await worker_client.execute_workflow(away_skills.Printing.run, False, id="printing", task_queue="away")
+    id = f"printing-{how}"
+    said = await worker_client.execute_workflow(away_skills.Printing.run, how, id=id, task_queue="away")
 
     assert (said, dict(RUNS)) == ("paid", {"prints": 1})
 
@@ -142,7 +144,7 @@ async def test_a_worker_leaves_though_an_activity_in_a_thread_waits(worker_clien
     """
     plugin = RefoldPlugin([away_skills], away_skills.TOOLS, storage=Off(), codec=CODEC)
     async with make_worker(worker_client, plugin, task_queue="leaving", **own()):
-        handle = await worker_client.start_workflow(away_skills.Printing.run, True, id="left", task_queue="leaving")
+        handle = await worker_client.start_workflow(away_skills.Printing.run, "never", id="left", task_queue="leaving")
         await CODEC.refused.wait()
     await handle.terminate()
 
