@@ -171,8 +171,8 @@ async def test_whatever_waits_for_a_worker_is_taken(client: Client, plugin: Refo
         assert set(heard) == {"go", *(f"answer {n}" for n in range(answers))}
         assert [entry.seq for entry in entries] == list(range(1, answers + 4))
         assert [entry.seq for entry in entries if entry.refused] == [answers + 3]
-        recovered = await engine.recover(view.task_id)
-        forked = await engine.fork(view.task_id, at=answers - 10)
+        recovered = await settled(engine, (await engine.recover(view.task_id)).task_id)
+        forked = await settled(engine, (await engine.fork(view.task_id, at=answers - 10)).task_id)
 
         assert users(await engine.at(view.task_id, answers - 10)) == heard[: answers - 10]
         for one, seq in ((recovered, answers + 1), (forked, answers - 10)):
