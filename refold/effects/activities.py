@@ -64,6 +64,7 @@ from refold.effects.attempt import (
     about_try,
     as_application_error,
     effect,
+    heartbeats,
     lease_s,
     left_to_others,
     readable,
@@ -202,9 +203,13 @@ async def _model_effect(
     info = activity.info()
     tail = Tail(info.attempt, activity.heartbeat) if stream else None
     key = wire_key(namespace=info.namespace, tool=activity_type, key=info.activity_id)
-    kind, heartbeater = activity_type.removeprefix("refold."), effects.open.heartbeater
+
+    async def in_heartbeats() -> Answer:
+        with heartbeats(effects.open.heartbeater, tail):
+            return await call(key, tail)
+
     try:
-        return await effect(kind, name, lambda: call(key, tail), heartbeater, tail, counted_as=counted_as)
+        return await effect(activity_type.removeprefix("refold."), name, in_heartbeats, counted_as=counted_as)
     finally:
         if tail is not None:
             tail.close()
@@ -293,10 +298,10 @@ async def _tool_effect(
     effects: Resources, attempt: ToolAttempt, call: Callable[..., Awaitable[JsonValue]]
 ) -> JsonValue:
     """One attempt of a tool call; `call` makes it, unless an operator has given its outcome."""
-    info, name, command, owner, opened = activity.info(), attempt.name, attempt.command, attempt.owner, effects.open
-    reports = Reports(info.attempt, activity.heartbeat)
+    info, name, command, owner = activity.info(), attempt.name, attempt.command, attempt.owner
 
-    async def performed() -> JsonValue:
+    async def in_heartbeats() -> JsonValue:
+        opened, reports = effects.open, Reports(info.attempt, activity.heartbeat)
         opened.models.put_off()
         invocation = Invocation(
             task_id=info.workflow_id or "",
@@ -313,28 +318,28 @@ async def _tool_effect(
         note_content("refold.idempotency_key", invocation.idempotency_key)
         if command.undoes is not None:
             note("refold.compensates", command.undoes.invocation_id)
-        if attempt.given is not None:
-            outcome = attempt.given.outcome
-            result = await record_outcome(name, command, invocation, opened.ledger, outcome, attempt.returns)
-        else:
-            lease = effects.local_lease_s if info.is_local else lease_s(info)
-            decisions = [about_try(attempt.decided, info.attempt)]  # a person's holds for one call
+        with closing(reports), heartbeats(opened.heartbeater, reports):
+            if attempt.given is not None:
+                outcome = attempt.given.outcome
+                result = await record_outcome(name, command, invocation, opened.ledger, outcome, attempt.returns)
+            else:
+                lease = effects.local_lease_s if info.is_local else lease_s(info)
+                decisions = [about_try(attempt.decided, info.attempt)]  # a person's holds for one call
 
-            async def perform(command: CallTool, _: Any) -> JsonValue:
-                # Middleware may repeat the call: its requests begin with the first key again.
-                own = replace(invocation, sent=[], stop=threading.Event(), over=threading.Event())
-                decided = decisions.pop() if decisions else 0
-                return await call(command, own, opened, lease_s=lease, decided=decided, why=why_stopped)
+                async def perform(command: CallTool, _: Any) -> JsonValue:
+                    # Middleware may repeat the call: its requests begin with the first key again.
+                    own = replace(invocation, sent=[], stop=threading.Event(), over=threading.Event())
+                    decided = decisions.pop() if decisions else 0
+                    return await call(command, own, opened, lease_s=lease, decided=decided, why=why_stopped)
 
-            result = await effects.performed("tool", command, None, perform, owner=owner, reports=reports)
-        if command.undoes is not None:
-            await _note_undone(effects, command.undoes, info, owner)
-        await until_stored(result)
+                result = await effects.performed("tool", command, None, perform, owner=owner, reports=reports)
+            if command.undoes is not None:
+                await _note_undone(effects, command.undoes, info, owner)
+            await until_stored(result)
         opened.conversations.returned(result)
         return result
 
-    with closing(reports):
-        return await effect("tool", name, performed, opened.heartbeater, reports)
+    return await effect("tool", name, in_heartbeats)
 
 
 async def _note_undone(effects: Resources, undoes: Undoes, info: activity.Info, owner: str | None) -> None:
@@ -358,7 +363,8 @@ def _notify_activity(effects: Resources) -> Callable[..., Awaitable[None]]:
             await effects.open.notifier.notify(Reminder.of(command, key))
 
         try:
-            await effect("notify", command.gate, call, effects.open.heartbeater, counted_as="gate")
+            with heartbeats(effects.open.heartbeater):
+                await effect("notify", command.gate, call, counted_as="gate")
         except ApplicationError as error:
             # Temporal retries a reminder, not the task, so that an undeliverable reminder delays nothing.
             later = isinstance(error.details[0], Failure) and error.details[0].kind is FailureKind.TRANSIENT

@@ -73,30 +73,16 @@ V = TypeVar("V", bound=Value)
 log = logger(__name__)
 
 
-async def effect(
-    kind: str,
-    name: str,
-    call: Callable[[], Awaitable[T]],
-    heartbeater: Heartbeater,
-    shown: Tail | Reports | None = None,
-    *,
-    counted_as: str | None = None,
-) -> T:
-    """Run one effect, with heartbeats: classify its failure, log one line, count it, pass a cancellation through.
+async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]], *, counted_as: str | None = None) -> T:
+    """Run one effect: classify its failure, log one line, count it, pass a cancellation through.
 
     Args:
         kind: `llm`, `chat`, `tool` or `notify`.
         name: For the log.
         call: Performs it.
-        heartbeater: Sends the heartbeats.
-        shown: The model text or report that goes with them.
         counted_as: The name in metrics, where the other one is of a task's own.
     """
-    with heartbeats(heartbeater, shown):
-        return await _attempted(kind, name, call, counted_as or name)
-
-
-async def _attempted(kind: str, name: str, call: Callable[[], Awaitable[T]], counted: str) -> T:
+    counted = counted_as or name
     info = activity.info()
     bound = log.bind(
         effect=kind, name=name, task_id=info.workflow_id, invocation_id=info.activity_id, attempt=info.attempt
@@ -330,7 +316,7 @@ def readable(kind: type[V], given: Any) -> V:
 
 @contextmanager
 def heartbeats(
-    heartbeater: Heartbeater, shown: Tail | Reports | None = None, *, beat: Callable[[], None] | None = None
+    heartbeater: Heartbeater, tail: Tail | Reports | None = None, *, beat: Callable[[], None] | None = None
 ) -> Iterator[None]:
     """Heartbeat for the current activity inside the block, with the newest model text or report if there is one; or by
     `beat`, called in the event loop."""
@@ -340,15 +326,15 @@ def heartbeats(
         return
 
     def ask_loop() -> None:
-        activity.heartbeat(*_details(shown))
+        activity.heartbeat(*_details(tail))
 
     ask = ask_loop if beat is None else beat
     with heartbeater.beating(info.heartbeat_timeout.total_seconds(), ask, _bare_heartbeat(info.task_token)):
         yield
 
 
-def _details(shown: Tail | Reports | None) -> tuple[TokenTail | Report | None, ...]:
-    return () if shown is None or shown.empty else (shown.newest(),)
+def _details(tail: Tail | Reports | None) -> tuple[TokenTail | Report | None, ...]:
+    return () if tail is None or tail.empty else (tail.newest(),)
 
 
 def _bare_heartbeat(task_token: bytes) -> Callable[[], None]:

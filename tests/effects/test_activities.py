@@ -149,7 +149,7 @@ async def test_closed_effects_say_so() -> None:
     """
     A worker that forgets to enter them is told how.
     """
-    with pytest.raises(RuntimeError, match="async with effects"):
+    with pytest.raises(ApplicationError, match="async with effects"):
         await Bench(Effects()).llm(Cmd.llm("a", "x"))
 
 

@@ -104,7 +104,7 @@ def _wait(after: object) -> float | None:
     if isinstance(after, str):
         return retry_after({"Retry-After": after})
     with suppress(TypeError, ValueError, OverflowError):
-        return None if after is None else float(after)  # type: ignore[arg-type]
+        return None if after is None else float(after)  # type: ignore[arg-type]  # whatever a tool gave; else an error
     return None
 
 
