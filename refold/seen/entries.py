@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 
+from pydantic import ValidationError
+
 from refold.core.chat import Usage
-from refold.core.commands import AskApproval
+from refold.core.commands import AskApproval, CallChat, CallLlm
 from refold.core.events import (
     ChatResult,
     CommandFailed,
@@ -24,7 +27,7 @@ from refold.core.fold.questions import answers
 from refold.core.fold.snapshot import UNDO, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending
-from refold.core.retry_policy import FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.waits import Wait
 from refold.seen import metrics
 from refold.seen.meters import count, observe
@@ -53,7 +56,7 @@ def entered(before: Snapshot, entry: Entry, after: Snapshot, since: datetime) ->
         _retries(entry, after)
     if after.waits is not before.waits:
         _waits(before, entry, after)
-    _event(entry, after)
+    _event(before, entry, after)
     _compensated(entry, after)
 
 
@@ -191,7 +194,7 @@ def _closed_by(event: Event, wait: Wait) -> str:
             return "withdrawn"
 
 
-def _event(entry: Entry, after: Snapshot) -> None:
+def _event(before: Snapshot, entry: Entry, after: Snapshot) -> None:
     match entry.event:
         case Recovered():
             count(metrics.CONTINUED, after.skill, "recovery")
@@ -199,8 +202,14 @@ def _event(entry: Entry, after: Snapshot) -> None:
             count(metrics.CONTINUED, after.skill, "fork")
         case LlmResult(usage=usage, model=model) if usage is not None:
             _used(after.skill, model, usage)
-        case ChatResult(reply=reply):
+        case ChatResult(reply=reply) if reply.model:  # a reply from a cache has none, and cost nothing
             _used(after.skill, reply.model, reply.usage)
+        case CommandFailed(invocation_id=id, failure=Failure(details={"usage": used, "model": str(model)})):
+            # An answer of no use was paid for. A tool's details are its author's.
+            asked = before.pending.get(id)
+            if asked is not None and isinstance(asked.command, CallLlm | CallChat):
+                with suppress(ValidationError):
+                    _used(after.skill, model, Usage.model_validate(used))
         case _:
             pass
 

@@ -148,7 +148,8 @@ CONTINUED = _counter(
 )  # fmt: skip
 TOKENS = _counter(
     "refold_tokens",
-    "Tokens of model calls, as the provider counted them; cached and reasoning ones are among input and output.",
+    "Tokens of model calls, also of answers of no use, as the provider counted them; cached and reasoning ones are "
+    "among input and output.",
     SKILL, Label(name="model", most=20), _one_of("kind", ("input", "output", "input_cached", "output_reasoning")),
 )  # fmt: skip
 COST = _counter(

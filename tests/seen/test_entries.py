@@ -6,13 +6,19 @@ from collections import Counter
 from datetime import datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from refold import Content, Ctx, GatePolicy, TaskState, Transition, flow_skill, step, tool
 from refold.core.authoring.skill import Live
+from refold.core.chat import Reply, Usage
 from refold.core.events import EVENT
 from refold.core.fold.apply import advance
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
+from refold.core.retry_policy import Failure
+from refold.cost import model_calls, total
 from refold.seen.entries import blocked_by, entered, family, why_refused
 from refold.seen.metrics import FAMILIES, REFUSED_FOR
 from refold.testing import Played, approve, deny, fails, passes, play, reply, transient
@@ -130,6 +136,60 @@ def test_a_task_with_a_gate_and_retries() -> None:
     assert kept.times["refold_wait_seconds", (("outcome", "approved"),)] == 1
     assert kept.all_of("refold_tasks_ended") == {("completed", "shop"): 1}
     assert kept.of("refold_state_seconds", state="retrying") == 1 + 2 + 4
+
+
+@flow_skill(id="asks")
+class Asks:
+    """Asks a model, and looks something up."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        """Ask twice."""
+        await ctx.chat("first", ["Say it."], model="openai:gpt-4o")
+        await ctx.chat("second", ["Say it again."], model="openai:gpt-4o")
+        await ctx.tool("look")
+        return ctx.complete("done")
+
+
+def paid(usage: Usage, model: str = "openai:gpt-4o") -> Failure:
+    """A model's answer that was of no use."""
+    details: JsonValue = {"usage": usage.model_dump(mode="json"), "model": model}
+    return transient("it broke off").model_copy(update={"details": details})
+
+
+USAGES = st.builds(
+    Usage,
+    input_tokens=st.integers(0, 9_000),
+    output_tokens=st.integers(0, 9_000),
+    usd=st.none() | st.integers(0, 10**9).map(lambda micro: micro / 1_000_000),
+    cached_tokens=st.integers(0, 9),
+    reasoning_tokens=st.integers(0, 9),
+)
+MODELS = st.sampled_from(["openai:gpt-4o", "anthropic:claude", ""])
+ANSWERS = st.lists(st.tuples(USAGES, MODELS), min_size=1, max_size=3)
+
+
+@given(first=ANSWERS, second=ANSWERS)
+def test_tokens_and_cost_are_those_of_the_journal(
+    first: list[tuple[Usage, str]], second: list[tuple[Usage, str]]
+) -> None:
+    """
+    What the metrics add up is what `refold cost` adds up, answers of no use included; a tool's own details are not
+    counted, nor is an answer from a cache, which has no model.
+    """
+    script = []
+    for name, (*cut, (usage, model)) in (("first", first), ("second", second)):
+        script += [fails(name, paid(*one)) for one in cut]
+        script.append(reply(name, Reply(text="ok", model=model, usage=usage)))
+    story = play(Asks, "go", *script, fails("look", paid(Usage(output_tokens=7, usd=7.0))), unfinished=True)
+    kept, cost = told(story), total(model_calls("t", story.entries))
+
+    assert kept.of("refold_tokens", kind="input") == cost.input_tokens
+    assert kept.of("refold_tokens", kind="output") == cost.output_tokens
+    assert kept.of("refold_tokens", kind="input_cached") == cost.cached_tokens
+    assert kept.of("refold_tokens", kind="output_reasoning") == cost.reasoning_tokens
+    recorded = sum(one.usd for one in model_calls("t", story.entries) if one.priced == "recorded" and one.usd)
+    assert kept.of("refold_cost_micro_usd") == pytest.approx(recorded * 1e6, abs=len(first) + len(second))
 
 
 def test_a_denied_task_is_compensated() -> None:
