@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
 from refold.callbacks.address import LONGEST_TOKEN
+from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.engine import Engine, EngineError, Progress, TaskFilter, TaskNotFound, Tokens
 from refold.web.page.templates import as_long, line, plain
@@ -143,7 +144,7 @@ async def task_news(
         except TaskNotFound:
             yield "ended", {"seq": after}
             return
-        except EngineError:
+        except (EngineError, InputRejected):  # the latter of a worker that cannot read what is asked
             await asyncio.sleep(SOON_S)
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from refold import Content
+from refold import Content, InputRejected
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.engine import NoWorker
@@ -18,12 +18,13 @@ from tests.web.page.test_inbox import order
 
 
 class Counted(FakeEngine):
-    """Notes which journals are read, and from where on; those of `silent` cannot be."""
+    """Notes which journals are read, and from where on; of those of `silent` and `refuses` none can be."""
 
     def __init__(self) -> None:
         super().__init__(SKILLS)
         self.read: list[tuple[str, int]] = []
         self.silent: set[str] = set()
+        self.refuses: set[str] = set()
 
     async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """As noted."""
@@ -35,6 +36,8 @@ class Counted(FakeEngine):
         """As noted."""
         if task_id in self.silent:
             raise NoWorker("no worker answers")
+        if task_id in self.refuses:
+            raise InputRejected("what was asked cannot be read: it was written with key 'b', which is not here")
         self.read.append((task_id, 0))
         async for one in super().past(task_id):
             yield one
@@ -156,6 +159,21 @@ async def test_one_page_looks_through_so_many_tasks(
     assert read == ["100", "100", "33"]
     assert len(seen) == 3
     assert silent == 1
+
+
+async def test_a_journal_that_a_worker_refuses_hides_no_others(engine: Counted, ada: Browser) -> None:
+    """
+    A worker that lacks the key of whoever asks refuses the question: that task is counted as not read, as where no
+    worker answers, and the decisions of the others are there.
+    """
+    for id in ("o1", "o2"):
+        await order(engine, id)
+        await engine.decide(id, approved=True, approver="bob")
+    engine.refuses = {"o2"}
+
+    page = await ada.get("/decisions")
+
+    assert (page.status_code, len(rows(page.text)), "1 could not be read now" in page.text) == (200, 1, True)
 
 
 async def test_a_page_takes_so_long_and_no_longer(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from refold import Artifact, Content, Ctx, Part, Status, Transition, flow_skill, step
-from refold.engine import Listed, Place, TaskFilter
+from refold import Artifact, Content, Ctx, InputRejected, Part, Status, Transition, flow_skill, step
+from refold.core.errors import RefoldError
+from refold.engine import Listed, News, NoWorker, Place, TaskFilter
 from refold.testing import FakeEngine
 from refold.web.page.streams import Bell, OpenStreams, task_news
 from refold.web.page.waiting import Waiting
@@ -326,6 +327,30 @@ async def test_a_page_hears_what_changes(engine: FakeEngine) -> None:
     await asyncio.wait_for(listening, 5)
 
     assert heard == [("changed", {"seq": 1}), ("changed", {"seq": 2}), ("ended", {"seq": 2})]
+
+
+@pytest.mark.parametrize("fault", [NoWorker("no worker answers"), InputRejected("what was asked cannot be read")])
+async def test_a_page_waits_for_a_worker_that_can_say_what_changes(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, fault: RefoldError
+) -> None:
+    """
+    No worker is there, or the one that is lacks the key of whoever asks: the stream stays open, and goes on with the
+    next one.
+    """
+    await order(engine)
+    monkeypatch.setattr("refold.web.page.streams.SOON_S", 0)
+    watch, faults = engine.watch, [fault]
+
+    async def watched(task_id: str, **more: Any) -> AsyncGenerator[News]:
+        if faults:
+            raise faults.pop()
+        async for one in watch(task_id, **more):
+            yield one
+
+    monkeypatch.setattr(engine, "watch", watched)
+
+    async with aclosing(task_news(engine, "o1", 0, text=True)) as news:
+        assert await asyncio.wait_for(anext(news), 5) == ("changed", {"seq": 1})
 
 
 async def test_streams_end_with_the_process(engine: FakeEngine) -> None:

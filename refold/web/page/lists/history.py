@@ -18,6 +18,7 @@ from time import monotonic
 from starlette.responses import Response
 
 from refold.core.commands import AskApproval
+from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
@@ -158,7 +159,7 @@ class History:
         if known is None or not known.is_current(listed):
             try:
                 known = await self._read(listed, known)
-            except EngineError:
+            except (EngineError, InputRejected):  # the latter of a worker that cannot read what is asked
                 return None
             known = replace(known, moved_at=listed.moved_at)
         self._known[listed.task_id] = known
