@@ -13,11 +13,12 @@ from refold.core.authoring.define import listed, skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.core.commands import Command
 from refold.core.errors import InputRejected
-from refold.core.fold.journal import Entry, no_entry
+from refold.core.events import ChatResult, LlmResult
+from refold.core.fold.journal import no_entry
 from refold.core.lineage.upgrade import upgraded
 from refold.differences import parted
 from refold.engine import UnknownSkill
-from refold.evals.recording import described
+from refold.evals.recording import Recording, described
 from refold.evals.rerun import AskModel, Rerun, Rules, seconds_of, with_usage
 from refold.evals.result import Cost, Evaluation, Row
 from refold.evals.steps import aligned, slots_of, steps_of
@@ -141,7 +142,7 @@ def _result(task: Exported, rerun: Rerun, *, strict: bool) -> Evaluation:
         old_paths=tuple(rerun.old_paths),
         status=task.header.status,
         status_now=rerun.now.status,
-        recorded=_recorded_cost(task),
+        recorded=_recorded_cost(task, rerun.recording),
         now=rerun.cost,
     )
 
@@ -174,15 +175,14 @@ def _first(rows: Sequence[Row]) -> str:
     return f"entry {row.recorded_seq}: recorded {was}; now {now}"
 
 
-def _recorded_cost(task: Exported) -> Cost:
+def _recorded_cost(task: Exported, recording: Recording) -> Cost:
     cost = Cost()
     for entry in task.entries:
-        before, cost = cost, _with(cost, entry)
-        if cost is not before:
-            took = seconds_of(task.entries, task.base, str(getattr(entry.event, "invocation_id", "")), entry)
+        event = entry.event
+        if entry.refused:
+            continue
+        cost = with_usage(cost, event, recording.commands.get(str(getattr(event, "invocation_id", ""))))
+        if isinstance(event, LlmResult | ChatResult):
+            took = seconds_of(task.entries, task.base, event.invocation_id, entry)
             cost = cost.model_copy(update={"seconds": cost.seconds + took})
     return cost
-
-
-def _with(cost: Cost, entry: Entry) -> Cost:
-    return cost if entry.refused else with_usage(cost, entry.event)

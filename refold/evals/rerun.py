@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from pydantic import ValidationError
+
 from refold.core.authoring.skill import Live, Skill
+from refold.core.chat import Reply, Usage
 from refold.core.commands import AskApproval, CallTool, Command, Notify
 from refold.core.events import (
     RESULT_TYPES,
@@ -175,11 +179,11 @@ class Rerun:
         assert self.rules.model is not None
         began = time.monotonic()
         event = await self.rules.model(want)
-        replies = self.cost.asked + (not isinstance(event, CommandFailed))
-        seconds = self.cost.seconds + time.monotonic() - began
-        self.cost = self.cost.model_copy(update={"asked": replies, "seconds": seconds})
+        took, before = time.monotonic() - began, self.cost
         self._anew.add(want.invocation_id)
         self._feed(event)
+        asked = before.asked + self.cost.calls - before.calls
+        self.cost = self.cost.model_copy(update={"asked": asked, "seconds": before.seconds + took})
 
     # --- recorded events
 
@@ -297,6 +301,7 @@ class Rerun:
         return False
 
     def _feed(self, event: Event, at: datetime | None = None) -> None:
+        asked = self.now.pending.get(str(getattr(event, "invocation_id", "")))
         self.now, entry = advance(
             self.skill,
             self.now,
@@ -306,7 +311,7 @@ class Rerun:
             patched=self._patched,
         )
         self.entries.append(entry)
-        self._count_usage(event)
+        self.cost = with_usage(self.cost, event, None if asked is None else asked.command)
 
     def _patched(self, patch: str) -> bool:
         if patch.startswith(OWN_PATCHES):
@@ -324,15 +329,25 @@ class Rerun:
             took = seconds_of(self.recorded, self.base, event.invocation_id, entry)
             self.cost = self.cost.model_copy(update={"seconds": self.cost.seconds + took})
 
-    def _count_usage(self, event: Event) -> None:
-        self.cost = with_usage(self.cost, event)
+
+def with_usage(cost: Cost, event: Event, command: Command | None) -> Cost:
+    """The cost with a model's reply, also one of no use that was paid for; the cost itself for any other event.
+
+    Args:
+        cost: So far.
+        event: What came.
+        command: The command that it is the outcome of; None if it is not known.
+    """
+    match event:
+        case LlmResult(usage=usage) | ChatResult(reply=Reply(usage=usage)):
+            return _with(cost, usage)
+        case CommandFailed(failure=Failure(details={"usage": used})) if isinstance(command, MODEL_CALLS):
+            with suppress(ValidationError):  # the details are not those of a worker
+                return _with(cost, Usage.model_validate(used))
+    return cost
 
 
-def with_usage(cost: Cost, event: Event) -> Cost:
-    """The cost with a model's reply; the cost itself for any other event."""
-    if not isinstance(event, LlmResult | ChatResult):
-        return cost
-    usage = event.usage if isinstance(event, LlmResult) else event.reply.usage
+def _with(cost: Cost, usage: Usage | None) -> Cost:
     if usage is None:
         return cost.model_copy(update={"calls": cost.calls + 1, "usd": None})
     return cost.model_copy(

@@ -43,7 +43,7 @@ class Cost(_Found):
     """What the model calls of a run cost.
 
     Attributes:
-        calls: How many replies there were.
+        calls: How many replies there were, those of no use included.
         usd: In US dollars; None where a price is not known.
         seconds: The time that they took together: in the record, from the entry that asked to the entry with the reply.
         asked: How many of them were asked anew.

@@ -29,6 +29,7 @@ from refold import (
 from refold.callbacks.address import token_of
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import skill_id
+from refold.core.chat import Usage
 from refold.core.events import CommandFailed, LlmResult
 from refold.core.fold.wanted import Perform
 from refold.effects import current
@@ -479,6 +480,38 @@ async def test_a_model_that_fails_for_a_moment_is_asked_again(run: Exported) -> 
     assert asked == [1, 2, 3]
     assert found.status_now == "completed"
     assert (found.now.calls, found.now.asked, found.now.usd) == (1, 1, None)
+
+
+async def test_an_answer_of_no_use_is_in_the_cost_of_both() -> None:
+    """
+    It was paid for, in the record and by the model that is asked anew. What a tool says of itself is not.
+    """
+    paid = {"usage": {"input_tokens": 3, "output_tokens": 40, "usd": 0.25}, "model": "a:one"}
+    cut = transient("it broke off").model_copy(update={"details": paid})
+    at = FakeEngine([Buys], answers={"words": [cut, "Thank you."]}, tools=[pay, price])
+    await bought(at)
+    await at.advance()
+    run, asked = await recorded(at), []
+
+    async def ask(want: Perform) -> LlmResult | CommandFailed:
+        asked.append(want.attempt)
+        ids = {"id": want.command.id, "invocation_id": want.invocation_id}
+        if len(asked) < 3:
+            return CommandFailed(**ids, failure=cut)
+        return LlmResult(**ids, value="Thank you.", usage=Usage(input_tokens=3, usd=0.25))
+
+    same, anew = await evaluated(run, [Buys]), await evaluated(run, [Buys], model=ask)
+
+    assert (same.recorded.calls, same.recorded.output_tokens) == (2, 40)
+    assert same.now == same.recorded
+    assert (anew.now.calls, anew.now.asked, anew.now.output_tokens, anew.now.usd) == (3, 3, 80, 0.75)
+    assert anew.recorded == same.recorded
+
+    at = FakeEngine([Buys])
+    await at.start("buys", Content.from_data({"shop": "Ada", "cents": 5}), task_id="t1")
+    await at.reply("t1", "price", cut)
+    failed = await evaluated(await recorded(at), [Buys])
+    assert (failed.recorded.calls, failed.now.calls) == (0, 0)
 
 
 async def test_an_open_run_stops_where_it_stood() -> None:
