@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
@@ -58,7 +59,7 @@ def read_export(file: Path | Iterable[bytes]) -> list[Exported]:
         file: The file, or its lines.
 
     Raises:
-        ExportError: There is no such file.
+        ExportError: There is no such file, or it cannot be read.
         DamagedExport: It is no export, or not as it was written.
     """
     reading = _Reading()
@@ -73,14 +74,16 @@ def read_export(file: Path | Iterable[bytes]) -> list[Exported]:
     return reading.tasks
 
 
-def opened(file: Path) -> Any:
-    """The file, open for reading its lines.
+@contextmanager
+def opened(file: Path) -> Iterator[Iterable[bytes]]:
+    """The lines of a file.
 
     Raises:
-        ExportError: There is no such file.
+        ExportError: There is no such file, or it cannot be read, or not to its end.
     """
     try:
-        return file.open("rb")
+        with file.open("rb") as lines:
+            yield lines
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         way_out = f"; `refold export TASK -o {quote(str(file))}` writes one" if missing else ""

@@ -769,6 +769,15 @@ def test_a_file_that_is_no_whole_export_says_why(data: bytes, why: str, tmp_path
         read_export(file)
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="there is no file here that can be opened and not read")
+def test_a_file_that_breaks_off_while_it_is_read_says_why() -> None:
+    """
+    Such as one on a disk that fails, or on a share that goes away.
+    """
+    with pytest.raises(ExportError, match="the export '/proc/self/mem' cannot be read: Input/output error"):
+        read_export(Path("/proc/self/mem"))
+
+
 @flow_skill(id="talks")
 class Talks:
     """Asks for more, for ever."""
