@@ -14,6 +14,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
 from refold.temporal.replay.divergence import Divergence
+from refold.temporal.replay.sources import files_in, read_histories
 from tests.records import replaying
 from tests.temporal.replay.changed import changed, each, forget, recorded
 from workflows import hello, refund
@@ -277,6 +278,20 @@ async def test_what_cannot_be_replayed_is_named(tmp_path: Path, values: Path, he
     assert unknown.problem == "the code at hand has no skill 'refund'; it has refunds"
     assert missing.divergence is None
     assert "is not in the folder" in missing.problem
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="there is no file here that can be opened and not read")
+def test_a_file_of_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """
+    Nobody can tell whether it holds histories, so it is one of the files, and stops no other.
+    """
+    (tmp_path / "a.jsonl").symlink_to("/proc/self/mem")
+    (tmp_path / "b.jsonl").write_text('{"header":{}}\n')
+    (tmp_path / "c.jsonl").write_text('{"header":{}}\n{"history":{}}\n')
+
+    assert [one.name for one in files_in([tmp_path])] == ["a.jsonl", "c.jsonl"]
+    with pytest.raises(ValueError, match=r"^cannot be read: "):
+        read_histories(tmp_path / "a.jsonl")
 
 
 async def test_a_task_whose_time_has_not_come_has_nothing_to_replay(values: Path) -> None:
