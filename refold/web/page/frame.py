@@ -27,6 +27,7 @@ from starlette.routing import Route
 
 from refold.core.authoring.skill import Skill
 from refold.core.errors import InputRejected
+from refold.core.lifecycle import TaskState
 from refold.divergence import DIFFERS
 from refold.engine import (
     CodecError,
@@ -203,7 +204,7 @@ class Call:
         return given if ONCE.fullmatch(given) else ""
 
     def asked(self, name: str) -> str:
-        """A value of the address's query, without NUL, which no name holds and no database takes."""
+        """A value of the address's query, without NUL, which no id holds and no database takes."""
         return self.request.query_params.get(name, "").replace("\0", "")
 
     def number(self, name: str, usual: int, *, least: int = 0, most: int = 1_000_000_000) -> int:
@@ -220,6 +221,17 @@ class Call:
         record = await self.engine.record(task_id)
         if not self.person.sees(record):
             raise TaskNotFound(task_id)
+        return record
+
+    async def heard(self, task_id: str) -> TaskRecord:
+        """A task of which all is known, so that what it lacks is not there; raises as `record`.
+
+        Raises:
+            NoWorker: It has begun, and its worker does not say what it holds.
+        """
+        record = await self.record(task_id)
+        if record.note and not record.ended and record.lifecycle is not TaskState.PLANNED:
+            raise NoWorker(f"what task {task_id!r} holds cannot be read now: {record.note}")
         return record
 
     async def own(self, task_id: str) -> TaskRecord:

@@ -127,7 +127,7 @@ async def gate(call: Call) -> Response:
 async def show(call: Call) -> Response:
     """`GET /show/TASK?gate=ID`: all of an open gate's data as JSON, also what looks like a model's reasoning."""
     call.need_payloads()
-    record = await call.record(call.task_id)
+    record = await call.heard(call.task_id)
     ask = next((wait.ask for wait in record.waits if wait.gate == call.asked("gate")), None)
     if not isinstance(ask, AskApproval):
         raise Refused(404, "nothing waits here any more: the gate is closed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import re
 from collections.abc import AsyncGenerator, Sequence
@@ -171,6 +172,53 @@ async def test_artifacts_are_saved_and_only_images_shown(open_page: Open, engine
     assert json.loads((await ada.get("/artifact/f1?name=sums")).text) == {"a": [1, 2]}
     for wrong in ("/artifact/f1?name=none", "/artifact/f1?name=sums&part=1", "/artifact/f1"):
         assert (await ada.get(wrong)).status_code == 404
+
+
+@flow_skill(id="named_oddly")
+class NamedOddly:
+    """Hands over artifacts whose names differ in what nobody sees, and asks for more."""
+
+    @step(start=True)
+    async def make(self, ctx: Ctx, content: Content) -> Transition:
+        for number, name in enumerate(("a", "a\0", "\0a", "a ", "\u202ea", "a\r\n")):
+            ctx.hand_over(Artifact.from_text(name, f"text {number}"))
+        await ctx.approve("more", "More?", show={"cents": 5})
+        return ctx.complete("done")
+
+
+async def test_what_a_page_offers_to_save_is_there_under_any_name(open_page: Open, engine: FakeEngine) -> None:
+    """
+    Each link leads to its own artifact.
+    """
+    engine.skills["named_oddly"] = FakeEngine([NamedOddly]).skills["named_oddly"]
+    await engine.start("named_oddly", Content.from_text("go"), task_id="f1")
+    ada = await open_page(loopback="ada")
+
+    links = re.findall(r'href="([^"]*/artifact/[^"]*)">Save', (await ada.get("/content/f1")).text)
+
+    assert [(await ada.get(html.unescape(one))).text for one in links] == [f"text {number}" for number in range(6)]
+
+
+async def test_what_cannot_be_read_without_a_worker_is_not_said_to_be_gone(open_page: Open, engine: FakeEngine) -> None:
+    """
+    An artifact that a page has just offered, and a gate's data: whoever asks is told to come back.
+    """
+    engine.skills["named_oddly"] = FakeEngine([NamedOddly]).skills["named_oddly"]
+    await engine.start("named_oddly", Content.from_text("go"), task_id="f1")
+    [wait] = (await engine.record("f1")).waits
+    ada = await open_page(loopback="ada")
+    paths = ("/artifact/f1?name=a", f"/show/f1?gate={wait.gate}")
+    assert [(await ada.get(path)).status_code for path in paths] == [200, 200]
+    engine.worker = False
+
+    for path in paths:
+        answer = await ada.get(path)
+        assert (answer.status_code, "no worker answers" in answer.text) == (503, True), path
+    page = (await ada.get("/content/f1")).text
+    assert "no worker answers" in page
+    assert "There are none yet." not in page
+    engine.worker = True
+    assert (await ada.get("/artifact/f1?name=b")).status_code == 404
 
 
 async def test_a_part_is_found_in_temporals_own_ui(open_page: Open, engine: FakeEngine) -> None:
