@@ -45,7 +45,9 @@ class Field:
     Attributes:
         path: Where its value stands in the whole: keys from the outside in; empty for the whole itself.
         kind: What is typed in.
-        required: Whether it may be left out.
+        required: Whether it must be filled in.
+        null: Whether null may stand in its place.
+        given: Whether it must be given, as null at least.
         help: The schema's description.
         choices: The values to choose from, as JSON.
         value: What the field holds at first, as text.
@@ -54,6 +56,8 @@ class Field:
     path: tuple[str, ...]
     kind: Kind
     required: bool = True
+    null: bool = False
+    given: bool = False
     help: str = ""
     choices: tuple[str, ...] = ()
     value: str = ""
@@ -100,8 +104,10 @@ def fields_for(expected: Schema | Any) -> tuple[Field, ...]:
 
 def _field(path: tuple[str, ...], part: Mapping[str, Any], root: Mapping[str, Any], *, required: bool) -> Field:
     met, optional = _without_null(_met(part, root), root)
-    kind = _kind(met)
     usual = part.get("default", met.get("default"))
+    kind = _kind(met)
+    if kind == "line" and isinstance(usual, str):
+        kind = _kind_of(usual)
     choices = tuple(json.dumps(one, ensure_ascii=False) for one in met.get("enum", ()))
     if "const" in met:
         choices = (json.dumps(met["const"], ensure_ascii=False),)
@@ -109,6 +115,8 @@ def _field(path: tuple[str, ...], part: Mapping[str, Any], root: Mapping[str, An
         path=path,
         kind=kind,
         required=required and not optional,
+        null=optional,
+        given=required,
         help=str(part.get("description", met.get("description", ""))),
         choices=choices,
         value="" if usual is None else _written(usual, kind),
@@ -201,11 +209,15 @@ def _of_value(path: tuple[str, ...], value: JsonValue) -> Field:
         case float():
             kind = "number"
         case str():
-            kind = "lines" if len(value) > LONG_CHARS or "\n" in value or "\r" in value else "line"
+            kind = _kind_of(value)
         case _:
             kind = "json"
     # A text may be emptied, so what is empty is not what was left out.
     return Field(path=path, kind=kind, value=_written(value, kind))
+
+
+def _kind_of(text: str) -> Literal["line", "lines"]:
+    return "lines" if len(text) > LONG_CHARS or "\n" in text or "\r" in text else "line"
 
 
 def _written(value: JsonValue, kind: Kind) -> str:
@@ -216,7 +228,8 @@ def _written(value: JsonValue, kind: Kind) -> str:
 
 def filled(fields: Sequence[Field], form: Mapping[str, str]) -> JsonValue:
     """What a person typed, as JSON: an object of what is not left out, or the one value of a form for a whole, None
-    if it is left empty and may be.
+    if it is left empty and may be. A field that nobody touched has the value that it had at first; one that somebody
+    emptied is null where it may be, and an empty text where it is one.
 
     Raises:
         InputRejected: A field cannot be read; the message names each, and what it takes.
@@ -225,12 +238,15 @@ def filled(fields: Sequence[Field], form: Mapping[str, str]) -> JsonValue:
     wrong: list[str] = []
     for field in fields:
         text = form.get(field.name, "")
-        if not text.strip() and not field.required:
-            if not field.path:
-                return None
+        if text == _from_browser(field):
+            text = field.value
+        empty = not text.strip() and not field.required
+        if empty and not field.path:
+            return None
+        if empty and not _says(field, form):
             continue
         try:
-            value = _read(field, text)
+            value = None if empty and field.null else _read(field, text)
         except ValueError as error:
             wrong.append(f"{field.label}: {error}")
             continue
@@ -243,6 +259,12 @@ def filled(fields: Sequence[Field], form: Mapping[str, str]) -> JsonValue:
     if wrong:
         raise InputRejected("; ".join(wrong))
     return whole
+
+
+def _says(field: Field, form: Mapping[str, str]) -> bool:
+    """Whether a field that is empty says something, and is not left out."""
+    emptied = field.name in form and field.value.strip() != ""
+    return (emptied and field.kind in ("line", "lines")) or (field.null and (emptied or field.given))
 
 
 def _read(field: Field, text: str) -> JsonValue:
@@ -304,8 +326,7 @@ def changes(fields: Sequence[Field], form: Mapping[str, str], show: Mapping[str,
     Raises:
         InputRejected: A field cannot be read.
     """
-    untouched = {one.name: one.value for one in fields if form.get(one.name) == _from_browser(one)}
-    typed = filled(fields, {**form, **untouched})
+    typed = filled(fields, form)
     assert isinstance(typed, dict)
     changed: dict[str, JsonValue] = {}
     for key, value in typed.items():

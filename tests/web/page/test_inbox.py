@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from pydantic import JsonValue, RootModel
+from pydantic import BaseModel, Field, JsonValue, RootModel
 
 from refold import Content, Ctx, GatePolicy, Status, Transition, flow_skill, step
 from refold.core.commands import AskApproval
@@ -35,7 +35,7 @@ from refold.engine import (
 from refold.record import TaskRecord
 from refold.testing import FakeEngine, calls
 from refold.web.page import Access, Pages, page_app
-from refold.web.page.forms import changes, fields_of_value
+from refold.web.page.forms import changes, fields_for, fields_of_value, filled
 from tests.web.page.conftest import HOST, Browser, Open
 from tests.web.page.skills import SKILLS
 
@@ -193,6 +193,52 @@ def test_a_text_with_a_null_character_that_nobody_touched_is_not_changed(text: s
     assert changes((body, subject), {body.name: text.replace("\0", "\ufffd"), subject.name: "Bye"}, show) == {
         "subject": "Bye"
     }
+
+
+class Briefing(BaseModel):
+    """A text of several lines, one that has what no browser sends, and some that may be left empty."""
+
+    text: str = "Dear A,\nregards"
+    code: str = "a\0b\r"
+    hint: str | None = "Call first."
+    many: int | None = 3
+    few: int = 3
+
+
+def test_a_default_that_nobody_touched_is_the_default() -> None:
+    """
+    Its lines too: a browser sends one line of a field that has one.
+    """
+    text, code, *more = fields_for(Briefing)
+    form = {text.name: "Dear A,\nregards", code.name: "a\ufffdb\n", **{one.name: one.value for one in more}}
+
+    assert Briefing.model_validate(filled(fields_for(Briefing), form)) == Briefing()
+    assert Briefing.model_validate(filled(fields_for(Briefing), {})) == Briefing()
+
+
+class Bare(BaseModel):
+    """What has no default, and may be null; and what the type makes."""
+
+    size: int | None
+    made: list[int] | None = Field(default_factory=lambda: [1])
+
+
+def test_what_may_be_null_and_must_be_given_is_null_where_it_is_left_empty() -> None:
+    """
+    It is marked as optional, so a form without it is taken.
+    """
+    empty = filled(fields_for(Bare), dict.fromkeys((one.name for one in fields_for(Bare)), ""))
+
+    assert Bare.model_validate(empty) == Bare(size=None, made=[1])
+
+
+def test_a_default_that_somebody_has_removed_does_not_come_back() -> None:
+    """
+    The text is empty then, or null where that is allowed; what can be neither is as usual.
+    """
+    emptied = filled(fields_for(Briefing), dict.fromkeys((one.name for one in fields_for(Briefing)), ""))
+
+    assert emptied == {"text": "", "code": "", "hint": None, "many": None}
 
 
 @pytest.mark.parametrize(("typed", "result"), [('"by hand"', "by hand"), ("null", None), (" ", ...)])
