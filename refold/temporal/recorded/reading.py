@@ -30,6 +30,7 @@ from refold.seen.logs import logger
 from refold.seen.meters import count
 from refold.temporal.data.codec import CodecUnusable
 from refold.temporal.data.marks import Mark, marks_of
+from refold.temporal.data.storage import StorageUnusable
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, NOTIFY_ACTIVITY, TOOL_ACTIVITIES
 from refold.temporal.data.workflow_tasks import WorkflowTasks, workflow_tasks_of
 
@@ -101,7 +102,9 @@ class Past:
 
 
 class Reader(Protocol):
-    """Reads what was recorded. Of a history that cannot be read it returns None, and the task continues unverified.
+    """Reads what was recorded. Of a history that can never be read it returns None, and the task continues unverified.
+
+    While the codec or the storage is away it raises their error, and the workflow task is attempted again.
 
     Attributes:
         strict: A task that differs fails at once, since nobody asks it anything.
@@ -286,7 +289,7 @@ class FromServer:
                 if error.status in _FOR_GOOD:
                     self._note(run, error)
                     return None
-            except CodecUnusable:  # for now: the next attempt of the workflow task reads the history again
+            except (CodecUnusable, StorageUnusable):  # for now: the next attempt of the workflow task reads it again
                 raise
             except RefoldError as error:  # a key or a stored value that is missing
                 self._note(run, error)

@@ -30,7 +30,7 @@ from refold.divergence import as_recorded, first_difference
 from refold.temporal import TemporalEngine
 from refold.temporal.data.codec import CodecUnusable
 from refold.temporal.data.payloads import data_converter
-from refold.temporal.data.storage import Folder
+from refold.temporal.data.storage import Folder, StorageUnusable
 from refold.temporal.data.wire import CHAT_ACTIVITY, TaskStart
 from refold.temporal.recorded.reading import FromServer, Run, words_of
 from tests.temporal.test_task import settled
@@ -75,6 +75,40 @@ async def test_a_history_that_could_not_be_read_is_read_again(
     assert past is not None
     assert past.marks
     assert reader.past(run).done(), "and now it is kept"
+
+
+class DiskAway(Folder):
+    """A folder whose disk does not answer."""
+
+    away = True
+
+    async def get(self, key: str) -> bytes:
+        if DiskAway.away:
+            raise StorageUnusable(self.place, "input/output error")
+        return await super().get(key)
+
+
+async def test_words_in_a_storage_that_is_away_are_read_again(
+    engine: TemporalEngine, client: Client, values: Folder
+) -> None:
+    """
+    The task does not go on unverified meanwhile.
+    """
+    view = await engine.start("parent", Content.from_text("hello " * 10_000))
+    await settled(engine, view.task_id)
+    description = await client.get_workflow_handle(view.task_id).describe()
+    run = Run(workflow_id=view.task_id, run_id=description.run_id)
+    config: dict[str, Any] = {**client.config(), "data_converter": data_converter(DiskAway(values.path))}
+    reader = FromServer(Client(**config), "a worker")
+    reader.attach()
+
+    with pytest.raises(StorageUnusable, match="input/output error"):
+        await asyncio.wrap_future(reader.words(run))
+    DiskAway.away = False
+    words = await asyncio.wrap_future(reader.words(run))
+
+    assert words is not None
+    assert reader.words(run).done(), "and now it is kept"
 
 
 STARTED = TaskStart(message=UserMessage(content=Content.from_text("go")), budget=PartBudget(model_calls=3))
