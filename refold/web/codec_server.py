@@ -25,15 +25,21 @@ class Codec(Protocol):
         """The answer to a request."""
 
 
-def codec_app(codec: Codec, operations: Sequence[str], middleware: Sequence[Middleware]) -> Starlette:
+def codec_app(
+    codec: Codec,
+    operations: Sequence[str],
+    away: tuple[type[EngineError], ...],
+    middleware: Sequence[Middleware],
+) -> Starlette:
     """The server as an ASGI application.
 
     Answers 200 with the payloads; 400 for a body that holds none; 404 for another operation; 422 for a payload that
-    cannot be decrypted, or whose stored value cannot be read.
+    cannot be decrypted, or whose stored value cannot be read; 503 while the codec or the storage is away.
 
     Args:
         codec: Encodes and decodes.
         operations: What the last part of a path may be; what stands before it, such as a namespace, does not count.
+        away: The errors of a codec or a storage that is away.
         middleware: Who may call.
     """
 
@@ -47,7 +53,7 @@ def codec_app(codec: Codec, operations: Sequence[str], middleware: Sequence[Midd
         except InputRejected as error:
             return _said(400, str(error))
         except EngineError as error:
-            return _said(422, str(error))
+            return _said(503 if isinstance(error, away) else 422, str(error))
         return Response(answer, media_type="application/json", headers={"Cache-Control": "no-store"})
 
     paths = ("/{operation}", "/{before:path}/{operation}")

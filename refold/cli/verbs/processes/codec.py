@@ -89,13 +89,13 @@ async def codec(
 def app_of(remote: RemoteCodec, security: Security, url: str = "") -> Starlette:
     """The codec server behind the checks of its callers."""
     from refold.a2a.security import guards
-    from refold.temporal.data.remote import OPERATIONS
+    from refold.temporal.data.remote import AWAY, OPERATIONS
     from refold.web.codec_server import codec_app
 
     async def ping() -> None:
         """Always ready: a codec server needs no other service."""
 
-    return codec_app(remote, OPERATIONS, guards(security, ping, url=url))
+    return codec_app(remote, OPERATIONS, AWAY, guards(security, ping, url=url))
 
 
 def _say_ready(call: Call, url: str) -> None:

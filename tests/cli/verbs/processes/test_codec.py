@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from refold.cli.verbs.processes.codec import PREFIX, app_of
 from refold.temporal.data.codec import ENV
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.remote import RemoteCodec
-from refold.temporal.data.storage import Folder, key_of
+from refold.temporal.data.storage import Folder, StorageUnusable, key_of
 from refold.temporal.encryption import Encryption
 from tests.a2a.security.guarding import ADA_KEY, ELSEWHERE, HERE
 from tests.cli.conftest import Shell
@@ -198,6 +198,37 @@ async def test_what_cannot_be_decoded_says_why(
     assert [answer.status_code for answer in answers] == [422, 422, 400, 404]
     assert "'other', which is not here" in answers[0].json()["message"]
     assert "is not in the folder" in answers[1].json()["message"]
+
+
+class KeysAway(Encryption):
+    """A codec whose key service does not answer."""
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        raise ConnectionError("no answer")
+
+
+class DiskAway(Folder):
+    """A folder whose disk does not answer."""
+
+    async def get(self, key: str) -> bytes:
+        raise StorageUnusable(self.place, "input/output error")
+
+
+async def test_what_is_away_is_asked_again_later(converter: DataConverter, tmp_path: Path) -> None:
+    """
+    Unlike a payload that is refused, which the caller need not send again.
+    """
+    keys = {"k": b"k" * 32}
+    [said, stored] = await converter.encode([SECRET, LARGE])
+    for away, payload, why in [
+        (data_converter(Folder(tmp_path), KeysAway(keys)), said, "KeysAway cannot decrypt a value: ConnectionError"),
+        (data_converter(DiskAway(tmp_path), Encryption(keys)), stored, "input/output error"),
+    ]:
+        async with client(away, Security(prefix=PREFIX)) as http:
+            answer = await http.post("/decode", json=body(payload))
+
+        assert answer.status_code == 503
+        assert why in answer.json()["message"]
 
 
 def test_its_callers_are_not_the_gateways() -> None:
