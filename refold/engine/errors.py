@@ -13,7 +13,7 @@ EngineError               what runs the tasks cannot do as asked
 ├── OutcomeUnknown        nobody knows whether an effect took place
 ├── CodecError            a codec is refused, or a value cannot be read without one
 └── StorageError          a large value cannot be kept or read
-    └── PayloadTooLarge   too large for Temporal, and storage for large values is off
+    └── PayloadTooLarge   too large for Temporal while storage for large values is off, or for the codec
 """
 
 from __future__ import annotations
@@ -112,4 +112,4 @@ class StorageError(EngineError):
 
 
 class PayloadTooLarge(StorageError):
-    """A value is larger than Temporal takes, and storage for large values is off."""
+    """A value is larger than Temporal takes, and storage for large values is off; or larger than the codec takes."""

@@ -37,11 +37,13 @@ from refold.effects.attempt import (
     until_encoded,
     why_stopped,
 )
+from refold.effects.failures.classify import classify
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.invocation import Stopped
 from refold.effects.ledger.ledgered_call import until_answered
 from refold.effects.ledger.receipts import Ask
 from refold.effects.short.outcomes import Brought, Outcomes
+from refold.engine import PayloadTooLarge
 from refold.seen.logs import logger
 
 if TYPE_CHECKING:
@@ -227,8 +229,7 @@ class Local:
         try:
             value = to_jsonable_python(await perform())
         except ApplicationError as error:
-            await _until_sendable(error)
-            raise
+            raise await _sendable(error) from None
         brought, novelty.found = await self._answered(outcomes.record, ask, value)
         return brought
 
@@ -253,6 +254,8 @@ class Local:
             return await until_answered(lambda: ledger.run(call, *args), activity.info().activity_id)
         except Verdict as refused:
             raise as_application_error(refused.failure) from None
+        except PayloadTooLarge as error:
+            raise as_application_error(classify(error)) from None
 
     def _asked(self, command: RawValue) -> tuple[Ask, Outcomes]:
         info, outcomes = activity.info(), Outcomes(self._ledger())
@@ -277,13 +280,21 @@ class Local:
             await _stop(running, Stopped.LEAVING)
 
 
-async def _until_sendable(error: ApplicationError) -> None:
-    """Wait while the codec is away: no record brings a failure again. What waits goes over, so that its task is not
-    held open, as far as the codec takes anything."""
+async def _sendable(error: ApplicationError) -> ApplicationError:
+    """A failure that the codec takes. Waits while the codec is away: no record brings a failure again. What waits goes
+    over, so that its task is not held open, as far as the codec takes anything."""
+    sent = [error]
+
+    async def encode() -> None:
+        try:
+            await activity.client().data_converter.encode_failure(error, Failure())
+        except PayloadTooLarge as never:
+            sent.append(as_application_error(classify(never)))
+
     with suppress(RuntimeError):  # there is no client, in a test of an activity
-        converter = activity.client().data_converter
         # Whoever waits for it cancels this; the activity that began it may have ended, and the next one waits, too.
-        await until_encoded(lambda: converter.encode_failure(error, Failure()), unwanted=lambda: False)
+        await until_encoded(encode, unwanted=lambda: False)
+    return sent[-1]
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from temporalio.converter import (
     WithSerializationContext,
 )
 
-from refold.engine import CodecError
+from refold.engine import CodecError, PayloadTooLarge
 
 ENV = "REFOLD_CODEC"
 KEY_ID = "encryption-key-id"
@@ -107,7 +107,9 @@ async def encrypted(codec: PayloadCodec, payload: Payload) -> Payload:
     """A payload, encrypted by a program's codec.
 
     Raises:
-        CodecUnusable: The codec raised any error but a `CodecError`, or made no payload of it.
+        CodecUnusable: The codec raised any error but those below, or made no payload of it.
+        PayloadTooLarge: The codec's own: it never takes this value.
+        CodecError: The codec's own.
     """
     with _as_unusable(codec, "encrypt"):
         [made] = await codec.encode([payload])
@@ -130,7 +132,7 @@ async def decrypted(codec: PayloadCodec, payload: Payload) -> Payload:
 def _as_unusable(codec: PayloadCodec, verb: str) -> Iterator[None]:
     try:
         yield
-    except CodecError:
+    except (CodecError, PayloadTooLarge):
         raise
     except (Exception, asyncio.CancelledError) as error:
         task = asyncio.current_task()

@@ -291,7 +291,11 @@ class RefoldConverter(DataConverter):
         """
         if isinstance(outcome, BaseException):
             failure = Failure()
-            await self.encode_failure(outcome, failure)
+            try:
+                await self.encode_failure(outcome, failure)
+            except PayloadTooLarge as error:  # the codec never takes it; of this error, it is given nothing
+                failure.Clear()
+                await super().encode_failure(error, failure)
             _KEPT.set(_Kept(outcome, failure))
         else:
             plain = None if final else self.payload_converter.to_payloads([outcome])

@@ -15,6 +15,7 @@ from temporalio.converter import PayloadCodec
 from refold import Content, Ctx, Transition, flow_skill, step, tool
 from refold.effects import Never, current
 from refold.effects.short.local import HOLD_S
+from refold.engine import PayloadTooLarge
 from refold.temporal import workflow_for
 from refold.temporal.encryption import Encryption
 
@@ -29,6 +30,12 @@ SAID = (b"paid", b"half of it", b"the card is blocked")
 
 SPARED = {"returns, encrypted twice": 1, "fails, encrypted twice": 2, "goes over": 1}
 """How many values the codec encrypts before it goes away: all that a result, or a failure, consists of."""
+
+ERRORS = {
+    "and the codec's own call is canceled": asyncio.CancelledError(),
+    "too long": PayloadTooLarge("the key service takes 4,096 bytes"),
+}
+"""What the codec raises, by how the way ends; else its key service does not answer."""
 
 RUNS: Counter[str] = Counter()
 """How often the tool ran, by what it was to do."""
@@ -84,9 +91,11 @@ async def pays(how: str) -> str:
         await CODEC.refused.wait()
     if how.startswith("goes over"):
         await asyncio.sleep(2 * HOLD_S)
-    CODEC.error = asyncio.CancelledError() if how.endswith("canceled") else ConnectionError("no answer")
+    CODEC.error = ERRORS.get(how.rpartition(", ")[2], ConnectionError("no answer"))
     CODEC.spared = SPARED.get(how, 0)
-    CODEC.refusals["encode"] = 1 if how.endswith("twice") else MANY if how.endswith("for ever") else REFUSALS
+    CODEC.refusals["encode"] = (
+        1 if how.endswith("twice") else MANY if how.endswith(("for ever", "too long")) else REFUSALS
+    )
     if "fails" in how:
         raise Never("the card is blocked")
     return f"paid: {how}"

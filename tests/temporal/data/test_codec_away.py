@@ -116,6 +116,19 @@ async def test_a_task_that_waits_for_the_codec_can_be_canceled(engine: TemporalE
     assert (ended.status, dict(RUNS)) == (Status.CANCELED, {how: 1})
 
 
+@pytest.mark.parametrize("how", ["returns, too long", "fails, too long"])
+@pytest.mark.parametrize("skill", ["pays_while_away", "pays_in_ledger_while_away"])
+async def test_what_a_codec_never_takes_is_not_held(engine: TemporalEngine, skill: str, how: str) -> None:
+    """
+    Where the codec says so: the command fails at once, with the codec's own words.
+    """
+    view = await engine.start(skill, text(how))
+    ended = await settled(engine, view.task_id)
+
+    assert (ended.status, dict(RUNS)) == (Status.FAILED, {how: 1})
+    assert "the key service takes 4,096 bytes" in ended.reason
+
+
 async def test_an_activity_of_the_programs_own_goes_on_by_the_last_heartbeat_that_was_sent(
     worker_client: Client,
 ) -> None:
