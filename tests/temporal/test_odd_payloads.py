@@ -155,6 +155,8 @@ UNREADABLE: list[Any] = [
     pytest.param(payload(b""), id="empty"),
     pytest.param(payload(b"\x00\xff", "binary/plain"), id="binary"),
     pytest.param(payload(b"\x0a\x03abc", "binary/protobuf", messageType="nobody.Knows"), id="protobuf"),
+    pytest.param(payload({"a": 1}, "json/protobuf", messageType="google.protobuf.Struct"), id="struct"),
+    pytest.param(payload([1], "json/protobuf", messageType="google.protobuf.ListValue"), id="list-value"),
     pytest.param(payload(b"secret", "binary/encrypted"), id="foreign-codec"),
     pytest.param(Payload(data=b'"no encoding"'), id="no-encoding"),
     pytest.param(payload({"n": 1}, "json/external-storage-reference"), id="reference-to-nothing"),
@@ -526,7 +528,16 @@ JSON_DATA = st.recursive(
 )
 ENCODINGS = ["json/plain", "binary/plain", "binary/null", "binary/protobuf", "json/protobuf", "binary/encrypted", "",
              "json/external-storage-reference"]  # fmt: skip
+# Types that the SDK's converter knows, some of which Python takes for mappings or sequences.
+MESSAGES = ["google.protobuf.Struct", "google.protobuf.ListValue", "google.protobuf.Value", "google.protobuf.Timestamp",
+            "google.protobuf.FieldMask", "temporal.api.common.v1.Memo", "temporal.api.common.v1.Payload"]  # fmt: skip
 PAYLOADS = st.one_of(
+    st.builds(
+        payload,
+        JSON_DATA | st.sampled_from([{}, {"a": 1}, [1], b"", b"\n\x03\n\x01a"]),
+        st.sampled_from(["json/protobuf", "binary/protobuf"]),
+        messageType=st.sampled_from(MESSAGES),
+    ),
     JSON_DATA.map(payload),
     st.sampled_from([one.values[0] for one in FORGED]),
     st.builds(payload, st.binary(max_size=50), st.sampled_from(ENCODINGS)),
