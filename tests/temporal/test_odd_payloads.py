@@ -572,7 +572,7 @@ SENT = st.builds(
 async def odd(engine: TemporalEngine, sent: Sent) -> None:
     """Send it, and see that the task answers and that no workflow task of it has failed."""
     if sum(one.ByteSize() for one in sent.inputs) > 2_000_000:
-        return  # the server itself refuses it
+        return  # the server refuses a start and a signal; of an update see docs/limits.md
     skill, how, name, inputs = sent.skill, sent.how, sent.name, sent.inputs
     if how == "start":
         task_id = await start(engine, skill, *inputs)
