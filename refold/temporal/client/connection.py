@@ -28,7 +28,7 @@ from temporalio.client import (
 )
 from temporalio.common import QueryRejectCondition
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import GrpcCompression, RPCError, RPCStatusCode
 
 from refold.core.errors import DefinitionError
 from refold.effects.asking import asked
@@ -281,6 +281,9 @@ async def connected(
     given: dict[str, Any] = {**settings, "target_host": target, "plugins": list(plugins)}
     if namespace is not None:
         given["namespace"] = namespace
+    # Without TLS the server is on this machine or on a private network, where compression costs more than it saves.
+    if not settings.get("tls"):
+        given["grpc_compression"] = GrpcCompression.NONE
     if not plugins:
         given["data_converter"] = data_converter()
     if os.environ.get("REFOLD_TRACES", "").strip():
