@@ -31,6 +31,7 @@ import httpx
 
 from bench.processes import Process, cpu_of, running
 from bench.report import Check, Figure, Report, figure
+from refold.cli.verbs.processes.serve import SDK_SPANS
 from refold.temporal.data.storage import ENV
 from refold.temporal.dev import DevServer, dev_server
 
@@ -91,7 +92,10 @@ async def _measured(size: Size, parts: list[str]) -> Report:
     async with (
         dev_server() as server,
         running("bench.a2a_worker", server.address, QUEUE) as worker,
-        running("bench.a2a_serving", REFOLD, server.address, QUEUE) as gateway,
+        # With the environment that `refold serve` sets for itself.
+        running(
+            "bench.a2a_serving", REFOLD, server.address, QUEUE, environment={SDK_SPANS: "false", **os.environ}
+        ) as gateway,
         running("bench.a2a_serving", SDK) as sdk,
         httpx.AsyncClient(timeout=60, headers=HEADERS, limits=httpx.Limits(max_connections=None)) as http,
     ):

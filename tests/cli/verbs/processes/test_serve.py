@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,36 @@ def test_others_are_not_let_in_by_accident(host: str, refold: Shell) -> None:
 
     assert done.exit == 2
     assert "REFOLD_A2A_API_KEYS" in done.error["message"]
+
+
+BEGINS = """
+import contextlib
+from refold.cli.app import app
+
+with contextlib.suppress(SystemExit):
+    app(["serve", "--host", "0.0.0.0"])  # refused, once the libraries are loaded
+from a2a.utils import telemetry
+
+print(telemetry.otel_enabled)
+"""
+
+
+@pytest.mark.parametrize(("wanted", "opened"), [(None, "False"), ("true", "True")])
+def test_the_sdks_own_spans_are_for_who_asks_for_them(wanted: str | None, opened: str) -> None:
+    """
+    They cost time at each call, and what refold traces has no use for them.
+    """
+    name = "OTEL_INSTRUMENTATION_A2A_SDK_ENABLED"
+    environment = {key: value for key, value in os.environ.items() if key != name}
+    if wanted is not None:
+        environment[name] = wanted
+
+    done = subprocess.run(
+        [sys.executable, "-c", BEGINS],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.split() == [opened]
 
 
 @pytest.mark.parametrize(
