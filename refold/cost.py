@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Literal
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from refold.core.chat import Usage
+from refold.core.chat import Usage, usage_paid
 from refold.core.commands import CallChat, CallLlm, CallSkill
 from refold.core.errors import brief
 from refold.core.events import ChatResult, CommandFailed, LlmResult
@@ -244,16 +244,12 @@ def _paid(entry: Entry, sent: _Sent) -> tuple[str, Usage, bool] | None:
             return model, usage, False
         case ChatResult(reply=reply) if reply.model:
             return reply.model, reply.usage, False
-        case CommandFailed(invocation_id=id, failure=Failure(details={"usage": used, **more})) if id not in sent.others:
+        case CommandFailed(invocation_id=id, failure=Failure(details={**details})) if id not in sent.others:
             # A call that was taken over from another task was sent in that one: only the failure names its model.
-            named = more.get("model")
+            named = details.get("model")
             sent_to = named if isinstance(named, str) else sent.models.get(id)
-            if sent_to is None:
-                return None
-            try:
-                return sent_to, Usage.model_validate(used), True
-            except ValidationError:
-                return None  # a failure of the user's own making
+            paid = usage_paid(details)
+            return None if sent_to is None or paid is None else (sent_to, paid, True)
         case _:
             return None
 

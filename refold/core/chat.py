@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import MinLen
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError
 
 from refold.core.content import Content, Part, as_content, stored
 from refold.core.errors import brief
@@ -42,6 +42,19 @@ class Usage(Value):
     cached_tokens: int = lean(0)
     reasoning_tokens: int = lean(0)
     unmeasured: int = lean(0)
+
+
+def usage_paid(details: JsonValue) -> Usage | None:
+    """What an answer of no use cost, which was paid for as any other; None where a failure's details say nothing of it.
+
+    A worker writes it beside the model. The details of other failures are their author's, and may hold anything.
+    """
+    if not isinstance(details, dict) or "usage" not in details:
+        return None
+    try:
+        return Usage.model_validate(details["usage"])
+    except ValidationError:
+        return None
 
 
 class ToolCall(Value):

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from pydantic import ValidationError
-
 from refold.core.authoring.skill import Live, Skill
-from refold.core.chat import Reply, Usage
+from refold.core.chat import Reply, Usage, usage_paid
 from refold.core.commands import AskApproval, CallTool, Command, Notify
 from refold.core.events import (
     RESULT_TYPES,
@@ -341,9 +338,9 @@ def with_usage(cost: Cost, event: Event, command: Command | None) -> Cost:
     match event:
         case LlmResult(usage=usage) | ChatResult(reply=Reply(usage=usage)):
             return _with(cost, usage)
-        case CommandFailed(failure=Failure(details={"usage": used})) if isinstance(command, MODEL_CALLS):
-            with suppress(ValidationError):  # the details are not those of a worker
-                return _with(cost, Usage.model_validate(used))
+        case CommandFailed(failure=Failure(details=details)) if isinstance(command, MODEL_CALLS):
+            if paid := usage_paid(details):
+                return _with(cost, paid)
     return cost
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import datetime
 
-from pydantic import ValidationError
-
-from refold.core.chat import Usage
+from refold.core.chat import Usage, usage_paid
 from refold.core.commands import AskApproval, CallChat, CallLlm
 from refold.core.events import (
     ChatResult,
@@ -204,12 +201,10 @@ def _event(before: Snapshot, entry: Entry, after: Snapshot) -> None:
             _used(after.skill, model, usage)
         case ChatResult(reply=reply) if reply.model:  # a reply from a cache has none, and cost nothing
             _used(after.skill, reply.model, reply.usage)
-        case CommandFailed(invocation_id=id, failure=Failure(details={"usage": used, "model": str(model)})):
-            # An answer of no use was paid for. A tool's details are its author's.
-            asked = before.pending.get(id)
-            if asked is not None and isinstance(asked.command, CallLlm | CallChat):
-                with suppress(ValidationError):
-                    _used(after.skill, model, Usage.model_validate(used))
+        case CommandFailed(invocation_id=id, failure=Failure(details={"model": str(model), **details})):
+            asked, paid = before.pending.get(id), usage_paid(details)
+            if paid and asked is not None and isinstance(asked.command, CallLlm | CallChat):
+                _used(after.skill, model, paid)
         case _:
             pass
 

@@ -11,7 +11,7 @@ from refold.agent import AfterModelCall, around
 from refold.agent.clients import Chat, Question
 from refold.agent.steps import ANSWERS_KEPT
 from refold.core.chat import Reply, ToolReturn
-from refold.testing import calls, play
+from refold.testing import calls, permanent, play
 from tests.agent.shop import TOOLS, shop
 from tests.core.byhand import ByHand
 
@@ -111,3 +111,22 @@ def test_a_client_that_calls_the_model_asks_for_no_patch() -> None:
     task.say("Really?")
 
     assert ANSWERS_KEPT not in task.task.patches
+
+
+@pytest.mark.parametrize("details", [{"usage": "much"}, {"usage": None}, {"usage": {"input_tokens": 1.5}}, ["usage"]])
+def test_what_a_client_says_of_a_failure_may_be_anything(details: Any) -> None:
+    """
+    Only what a worker writes of an answer of no use is counted.
+    """
+
+    class ByTool(Chat):
+        """Asks a tool of its own."""
+
+        async def ask(self, ctx: Any, question: Question) -> Reply:
+            """See `ModelClient`."""
+            return Reply(text=await ctx.tool("ask_elsewhere"))
+
+    failure = permanent("no such model").model_copy(update={"details": details})
+    story = play(shop(model_client=ByTool()), "Hi", answers={"ask_elsewhere": [failure]})
+
+    assert "no such model" in story.reason

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from pydantic import JsonValue
 
 from refold.conversation import LlmOutcome
-from refold.core.chat import Reply, Usage
+from refold.core.chat import Reply, Usage, usage_paid
 from refold.core.errors import DefinitionError
 from refold.core.retry_policy import Failure
 from refold.cost import NO_PRICE, NO_USAGE, OWNER_DAY, OWNER_DAY_SPENT, unfit_owner_day
@@ -87,9 +87,8 @@ async def within_day(day: OwnerDay, settings: Mapping[str, JsonValue], call: Cal
     try:
         result = await call()
     except Verdict as verdict:
-        details = verdict.failure.details
-        if isinstance(details, dict) and "usage" in details:  # the provider answered, and was paid
-            await day.add(Usage.model_validate(details["usage"]))
+        if paid := usage_paid(verdict.failure.details):
+            await day.add(paid)
         raise
     usage = result.usage or Usage()
     await day.add(usage)
