@@ -77,6 +77,7 @@ from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledgered_call import until_answered
+from refold.effects.ledger.receipts import LedgerUnavailable, ReceiptState
 from refold.effects.models.conversations import Recalled
 from refold.effects.models.owner_day import within_day
 from refold.effects.models.tail import Tail
@@ -413,21 +414,49 @@ def _other_activity(effects: Resources) -> Callable[..., Awaitable[JsonValue]]:
             return await _mcp_tool(effects, effects.mcp, args)
         if kind.startswith(TOOL):
             listed = ", ".join([*sorted(effects.tools), *(f"{server}.…" for server in effects.servers)]) or "none"
-            raise left_to_others("unknown_tool", f"no tool {name!r} is registered; there are: {listed}")
+            missing = f"no tool {name!r} is registered; there are: {listed}"
+            if await _may_be_done(effects, name, args):
+                missing += "; a worker that had it may have called it, and was lost"
+                raise left_to_others("unknown_tool", missing, kind=FailureKind.UNKNOWN)
+            raise left_to_others("unknown_tool", missing)
         raise left_to_others("unknown_activity", f"no activity {kind!r} is registered with this worker")
 
     return other
+
+
+async def _may_be_done(effects: Resources, name: str, args: Sequence[RawValue]) -> bool:
+    """Whether a call of a tool that this worker does not have has a receipt, by which it may have been made."""
+    if not args or _given(args) is not None:
+        return False
+    command, info, ledger = readable(CallTool, args[0]), activity.info(), effects.ledger_of_undone
+    name = unpinned(name)[0]
+    key = key_of_call(info.namespace, name, command.key, info.activity_id, scope=command.key_scope, owner=_owner(args))
+    try:
+        found = await asyncio.to_thread(ledger.look, key)
+    except LedgerUnavailable:
+        return True
+    if found is None or found.fingerprint != ledger.ask(key, name, command.args).fingerprint:
+        return False
+    return found.state is not ReceiptState.RELEASED
+
+
+def _given(args: Sequence[RawValue]) -> Given | None:
+    return readable(Given, args[2]) if len(args) > 2 and args[2].payload.data else None
+
+
+def _owner(args: Sequence[RawValue]) -> str | None:
+    return activity.payload_converter().from_payload(args[3].payload, str) if len(args) > 3 else None
 
 
 async def _mcp_tool(effects: Resources, mcp: McpTools, args: Sequence[RawValue]) -> JsonValue:
     command = readable(CallTool, args[0])
     # Without a type, since read as a number `true` would be the first fence.
     decided = activity.payload_converter().from_payload(args[1].payload) if len(args) > 1 else 0
-    given = readable(Given, args[2]) if len(args) > 2 and args[2].payload.data else None
-    owner = activity.payload_converter().from_payload(args[3].payload, str) if len(args) > 3 else None
 
     async def call(command: CallTool, invocation: Invocation, opened: Open, **about: Any) -> JsonValue:
         return await mcp.call(command, invocation, opened.ledger, **about)
 
-    attempt = ToolAttempt(name=unpinned(command.name)[0], command=command, decided=decided, given=given, owner=owner)
+    attempt = ToolAttempt(
+        name=unpinned(command.name)[0], command=command, decided=decided, given=_given(args), owner=_owner(args)
+    )
     return await _tool_effect(effects, attempt, call)

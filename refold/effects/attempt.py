@@ -180,7 +180,7 @@ async def _is_encoded(encode: Callable[[], Awaitable[object]]) -> bool:
     try:
         await encode()
     except PayloadTooLarge:
-        return True  # storage is off; completing the activity reports the error
+        return True  # storage is off, or the codec never takes it; completing the activity reports the error
     except (CodecError, StorageError) as error:
         awaited = "codec_awaited" if isinstance(error, CodecError) else "storage_awaited"
         log.warning(awaited, invocation_id=activity.info().activity_id, error=str(error))
@@ -287,12 +287,12 @@ def as_application_error(failure: Failure, *, retryable: bool = False) -> Applic
     )
 
 
-def left_to_others(type: str, message: str) -> ApplicationError:
+def left_to_others(type: str, message: str, *, kind: FailureKind = FailureKind.PERMANENT) -> ApplicationError:
     """The error of an activity that this worker does not know. Temporal dispatches it again, perhaps to a worker that
-    knows it; after the last attempt the task goes on asking, for `OTHERS_S`. Nothing was performed."""
+    knows it; after the last attempt the task goes on asking, for `OTHERS_S`. This worker performed nothing."""
     log.warning("left_to_others", activity=activity.info().activity_type, failure=type, reason=message)
     count(metrics.LEFT_TO_OTHERS, type)
-    failure = Failure(kind=FailureKind.PERMANENT, type=type, message=message, again_s=OTHERS_S)
+    failure = Failure(kind=kind, type=type, message=message, again_s=OTHERS_S)
     return ApplicationError(
         message, failure, type=type, next_retry_delay=OTHERS_PAUSE, category=ApplicationErrorCategory.BENIGN
     )

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue, model_serializer
 from structlog.testing import capture_logs
 from temporalio.activity import ActivityCancellationDetails
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
@@ -37,6 +39,7 @@ from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.ledgered_call import ASKED_AGAIN_S
 from refold.effects.ledger.receipts import Begun, LedgerReceipt, ReceiptState
 from refold.effects.ledger.store import store_of
+from refold.temporal.data.payloads import data_converter
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in
 from tests.services.payments import Moved, PaymentGateway
 
@@ -642,6 +645,40 @@ async def test_what_was_done_before_a_tools_arguments_changed_is_known(ledger_fi
             assert (refused.kind, refused.type) == (PERMANENT, "arguments")
             assert receipt(ledger_file).state is ReceiptState.RELEASED
         assert (await failed(bench, args={"order": "A1"})).type == "arguments", "it is another call"
+
+
+@pytest.mark.parametrize("then", ["begun", "done", "released", "never", "with other arguments"])
+async def test_what_may_have_been_done_before_a_tool_was_removed_is_in_doubt(ledger_file: Path, then: str) -> None:
+    """
+    A worker that was lost may have made the call, before a deployment removed the tool: a skill that is told that there
+    is no such tool takes the effect for one that has not taken place.
+    """
+    if then != "never":
+        left_behind(ledger_file, {"order": "A2"} if then == "with other arguments" else None)
+    if then == "done":
+        Ledger(str(ledger_file)).finish(KEY, 1, "charged")
+    elif then == "released":
+        Ledger(str(ledger_file)).release(KEY, 1, "no card")
+    may_be_done = then in ("begun", "done")
+    async with at_work() as bench:
+        found = await removed(bench)
+        given = await removed(bench, Given(outcome="charged"))
+
+    assert (found.type, found.kind) == ("unknown_tool", UNKNOWN if may_be_done else PERMANENT)
+    assert ("may have called it" in found.message) is may_be_done
+    assert given.kind is PERMANENT, "a person has said what came of it"
+
+
+async def removed(bench: Bench, *given: Any) -> Failure:
+    """How a call of a tool fails that the worker does not have."""
+    env = bench.environment
+    env.info = replace(env.info, activity_type="tool.charge")
+    args = [CallTool(id="c", name="charge", args=CARGO), 0, *given]
+    env.payload_converter = data_converter().payload_converter
+    sent = [RawValue(payload) for payload in env.payload_converter.to_payloads(args)]
+    with pytest.raises(ApplicationError) as caught:
+        await env.run(bench.effects.activities[-1], sent)
+    return failure_in(caught.value, left=True)
 
 
 # --- probes
