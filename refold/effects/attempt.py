@@ -65,6 +65,9 @@ OTHERS_PAUSE = timedelta(seconds=1)
 STOPPED_BY: ContextVar[Callable[[], Stopped] | None] = ContextVar("refold_stopped_by", default=None)
 """Says why an effect is canceled that may outlast the activity that began it; see `refold.effects.short.local`."""
 
+HELD: ContextVar[bool] = ContextVar("refold_held", default=False)
+"""Whether the current activity ends only once what it came to can be sent; see `refold.temporal.worker.holding`."""
+
 NEEDS_TASK: ContextVar[Callable[[], None]] = ContextVar("refold_needs_task", default=lambda: None)
 """Called before a task is asked something for an effect: a workflow task that waits for the effect must end first."""
 
@@ -142,7 +145,7 @@ def _count(kind: str, name: str, outcome: str, began: float) -> None:
 
 async def until_stored(result: object) -> None:
     """Retry until storage holds a large result: an attempt whose result cannot be sent would be lost and repeated."""
-    if len(to_json(result)) >= LARGE_BYTES:
+    if not HELD.get() and len(to_json(result)) >= LARGE_BYTES:
         # What is stored goes by its hash, so encoding it again at completion is cheap.
         await until_encoded(lambda: activity.client().data_converter.encode([result]))
 

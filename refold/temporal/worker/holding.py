@@ -18,7 +18,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from refold.effects.attempt import until_encoded
+from refold.effects.attempt import HELD, until_encoded
 from refold.temporal.data.payloads import RefoldConverter
 from refold.temporal.worker.heartbeats import LossyInbound
 
@@ -59,6 +59,7 @@ class _Held(LossyInbound):
         self._by = by
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        HELD.set(True)
         try:
             result = await super().execute_activity(input)
         except Exception as error:
