@@ -22,6 +22,11 @@ def wire_key(*, namespace: str, tool: str, key: str, owner: str = "") -> str:
     return hashlib.sha256(joined.encode()).hexdigest()
 
 
+def key_at(key: str, model: str) -> str:
+    """The idempotency key of a model call at one of its models: the next model is sent another request."""
+    return hashlib.sha256(f"{key} {model}".encode()).hexdigest()
+
+
 def key_of_call(
     namespace: str, tool: str, key: str | None, invocation_id: str, *, scope: KeyScope = "owner", owner: str | None
 ) -> str:

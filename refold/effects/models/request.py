@@ -31,7 +31,7 @@ from refold.core.values import encodable
 from refold.cost import OWNER_DAY, RATE, unfit_rate
 from refold.effects.failures.building import permanent, transient
 from refold.effects.failures.verdicts import Verdict
-from refold.effects.http.keys import nth
+from refold.effects.http.keys import key_at, nth
 from refold.effects.models.content.messages import PARAGRAPH
 from refold.effects.models.output import FINAL_RESULT, OUTPUT_MODE
 from refold.effects.models.provider_tools import PROVIDER_TOOLS, provider_tools
@@ -83,7 +83,8 @@ class ModelRequests:
             name: The model's name, `provider:model`.
             model: The model.
             settings: Settings for the provider.
-            key: Sent as `Idempotency-Key`, so that a provider that supports it repeats its answer to a repeated call.
+            key: The call's, from which `key_at` makes its key at this model: sent as `Idempotency-Key`, so that a
+                provider that supports it repeats its answer to a repeated call.
             show: Receives the streamed answer, of several answers the first; None asks for the whole answer at once.
             names: The offered tools' own names, by the names that the model is given.
 
@@ -93,7 +94,7 @@ class ModelRequests:
         self.name = name
         self._names = names or {}
         self.responses: list[ModelResponse] = []
-        self._model, self._given, self._key, self._show = model, settings, key, show
+        self._model, self._given, self._key, self._show = model, settings, key_at(key, name), show
         self._rate = _rate(settings, name)
         self._first_s = _first_token_s(settings)
         self._provider_tools = provider_tools(settings, name, model)

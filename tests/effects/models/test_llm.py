@@ -16,14 +16,14 @@ from refold.core.content import Content, Part
 from refold.core.retry_policy import FailureKind
 from refold.effects.activities import Effects
 from refold.effects.failures.verdicts import OTHERS_S
-from refold.effects.http.keys import wire_key
+from refold.effects.http.keys import key_at, wire_key
 from refold.effects.models.tail import TokenTail
 from tests.effects.conftest import INVOCATION, Bench, failure_in
 from tests.services.openai_server import OpenAIServer, Trouble
 from workflows.research import CRITIQUE, RESEARCH, Critique
 
 MODEL = "openai:gpt-test"
-KEY = wire_key(namespace="ns", tool="refold.llm", key=INVOCATION)
+KEY = key_at(wire_key(namespace="ns", tool="refold.llm", key=INVOCATION), MODEL)
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -170,6 +170,18 @@ async def test_any_type_that_pydantic_knows(
 
     assert (await bench.llm(Cmd.llm("a", "Answer.", "x", expect=expect, model=MODEL))).value == value
     assert openai.requests[0].body["tools"][0]["function"]["parameters"]["type"] == "object"
+
+
+async def test_another_model_is_asked_under_a_key_of_its_own(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    A call that is retried with its next model sends another request: a provider that has the first one's key refuses
+    it, or repeats what the first model answered.
+    """
+    for model in (MODEL, "openai:gpt-other", MODEL):
+        await bench.llm(Cmd.llm("a", "Translate.", "Moin", model=model))
+
+    first, other, again = (asked.headers["idempotency-key"] for asked in openai.requests)
+    assert first == again != other
 
 
 async def test_a_misfit_is_asked_for_once_more(bench: Bench, openai: OpenAIServer) -> None:
