@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=LlmOutcome | Reply)
 LIMITS = ("usd", "tokens")
+PAID: ContextVar[Callable[[Usage], None]] = ContextVar("refold_paid", default=lambda usage: None)
+"""Told after each answer of a model call what the call has used so far: one that is canceled later returns nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +87,14 @@ async def within_day(day: OwnerDay, settings: Mapping[str, JsonValue], call: Cal
     limits = _limits(settings[OWNER_DAY])
     if limits:
         _admit(limits, await day.today())
+    paid = list[Usage]()
+    PAID.set(paid.append)
     try:
         result = await call()
+    except asyncio.CancelledError:
+        if paid:
+            await day.add(paid[-1])
+        raise
     except Verdict as verdict:
         if paid := usage_paid(verdict.failure.details):
             await day.add(paid)

@@ -34,6 +34,7 @@ from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import key_at, nth
 from refold.effects.models.content.messages import PARAGRAPH
 from refold.effects.models.output import FINAL_RESULT, OUTPUT_MODE
+from refold.effects.models.owner_day import PAID
 from refold.effects.models.provider_tools import PROVIDER_TOOLS, provider_tools
 from refold.effects.models.trouble import OVERFULL, UPDATE, end_of, failure_of, finish_reason_of
 from refold.effects.tracing import instrument
@@ -156,6 +157,7 @@ class ModelRequests:
         used.cache_read_tokens = min(used.cache_read_tokens, used.input_tokens)  # some servers count more; see `_usd`
         known = replace(response, parts=[part for part in response.parts if not _is_unknown(part)])
         self.responses.append(known)
+        PAID.get()(self.usage)
         if response.parts and not known.parts and response.finish_reason == "stop" and response.state != "suspended":
             message = (
                 f"model {self.name!r} answered with nothing but a kind of block that the installed client of its "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
+from refold.core.authoring.cmd import Cmd
 from refold.core.chat import Usage
 from refold.core.commands import CallLlm
 from refold.core.retry_policy import Failure, FailureKind
@@ -88,6 +90,24 @@ async def test_an_answer_of_no_use_is_counted(bench: Bench, openai: OpenAIServer
     assert (await fails(bench, asked, "cut")).type == "length"
     assert (await fails(bench, asked, "cut")).type == "owner_day_spent"
     assert (await fails(bench, asked, "refused")).type != "owner_day_spent"
+
+
+async def test_what_a_canceled_call_was_answered_is_counted(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    As while the model is asked once more, for an answer that fits.
+    """
+    openai.say("no number", Trouble(delay_s=10))
+    settings = {"owner_day": {"tokens": 1}}
+    asked = Cmd.llm("ask", "How many?", expect=int, model="openai:gpt-4o", settings=settings)
+    asking = asyncio.create_task(bench.llm(asked, False, "ada"))
+    async with asyncio.timeout(60):
+        while len(openai.requests) < 2:  # noqa: ASYNC110 - the server is in a thread
+            await asyncio.sleep(0.01)
+    bench.environment.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+    assert (await fails(bench, asked)).type == "owner_day_spent"
 
 
 async def test_dollars_need_a_price(bench: Bench, openai: OpenAIServer) -> None:
