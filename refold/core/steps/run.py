@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from refold.core.authoring.context import Ctx, Moment
 from refold.core.authoring.skill import Live
 from refold.core.authoring.transition import NOTHING, PATCH_REFUSED, UNCHANGED, Transition, altered
-from refold.core.commands import AskUser, fingerprint
+from refold.core.commands import AskApproval, AskUser, fingerprint
 from refold.core.content import Content
 from refold.core.contracts.contract import NO_CONTRACT
 from refold.core.errors import CommandError, DecodeError, ReplayMismatch, SkillError, brief, first_of
@@ -45,6 +45,10 @@ Steps = Mapping[str, StepSpec]
 
 GOTO_LIMIT = 100
 """How many gotos one event may cause; more count as an endless loop."""
+
+
+CARRIED = "refold.step.timeout_carried"
+"""The patch with which a question may time out though its answer would fill a parameter that it carries."""
 
 
 class Drive:
@@ -314,12 +318,23 @@ class Drive:
         if isinstance(ask, AskUser) and ask.expect is None and takes_reply(target, ask.slot):
             # A reply that does not fit the parameter is then refused, instead of failing the task.
             ask = ask.model_copy(update={"expect": reference_of(target.params[ask.slot].annotation)})
-        check_timeout(target, ask)
+        self._check_timeout(target, ask, transition.resume or {})
         commands = (*transition.commands[:number], ask, *transition.commands[number + 1 :])
         args = carried(target, transition.resume or {}, {ask.slot}, self._patched, message=True)
         gate = self.moment.invocation_id(number)
         position = Position.asking(step.name, target.name, ask.slot, gate, args, **self.hooks.keeps())
         return altered(transition, state=position.data, commands=commands)
+
+    def _check_timeout(self, target: StepSpec, ask: AskUser | AskApproval, carries: Mapping[str, Any]) -> None:
+        try:
+            check_timeout(target, ask)
+        except SkillError as refused:
+            try:
+                check_timeout(target, ask, carries)
+            except SkillError:
+                raise refused from None
+            if not self._patched(CARRIED):
+                raise
 
     def _fed(self, transition: Transition, source: str) -> Transition:
         """A transition that waits for the goto's commands; then its step is entered."""
