@@ -13,6 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from refold.core.errors import brief, describe, shown
 from refold.core.retry_policy import Failure, FailureKind
+from refold.core.values import shortened
 from refold.effects.failures.network import retry_after
 
 OTHERS_S = 600.0
@@ -80,11 +81,15 @@ class Never(Verdict):
 # --- what a tool gives, whatever it is: an error would take the place of what it says of its effect
 
 
+TYPE_CHARS = 200
+"""How much of a failure's type is kept: the server refuses one of megabytes, and the effect would be repeated."""
+
+
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 
 
 def _failure(kind: FailureKind, type: object, message: object, details: object, wait: float | None = None) -> Failure:
-    named = type if isinstance(type, str) else brief(type)
+    named = shortened(type if isinstance(type, str) else brief(type), TYPE_CHARS)
     return Failure(kind=kind, type=named, message=_said(message), details=_json(details), retry_after=wait)
 
 

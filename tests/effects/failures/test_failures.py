@@ -380,3 +380,11 @@ def test_an_earlier_refusal_is_not_this_one() -> None:
         elsewhere()
 
     assert not surely_unsent(caught.value)
+
+
+@pytest.mark.parametrize("verdict", [Never, TryLater])
+def test_a_type_is_short(verdict: Any) -> None:
+    """
+    The server refuses a failure with a long one, as where a tool gave the answer's body: the effect would be repeated.
+    """
+    assert len(verdict("refused", type="x" * 10_000_000).failure.type) < 300
