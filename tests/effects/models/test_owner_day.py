@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
 from refold.core.authoring.cmd import Cmd
@@ -97,8 +98,8 @@ async def test_what_a_canceled_call_was_answered_is_counted(bench: Bench, openai
     As while the model is asked once more, for an answer that fits.
     """
     openai.say("no number", Trouble(delay_s=10))
-    settings = {"owner_day": {"tokens": 1}}
-    asked = Cmd.llm("ask", "How many?", expect=int, model="openai:gpt-4o", settings=settings)
+    limit: dict[str, JsonValue] = {"owner_day": {"tokens": 1}}
+    asked = Cmd.llm("ask", "How many?", expect=int, model="openai:gpt-4o", settings=limit)
     asking = asyncio.create_task(bench.llm(asked, False, "ada"))
     async with asyncio.timeout(60):
         while len(openai.requests) < 2:  # noqa: ASYNC110 - the server is in a thread
