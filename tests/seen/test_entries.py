@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -177,10 +178,9 @@ def test_tokens_and_cost_are_those_of_the_journal(
     What the metrics add up is what `refold cost` adds up, answers of no use included; a tool's own details are not
     counted, nor is an answer from a cache, which has no model.
     """
-    script = []
+    script: list[Any] = []
     for name, (*cut, (usage, model)) in (("first", first), ("second", second)):
-        script += [fails(name, paid(*one)) for one in cut]
-        script.append(reply(name, Reply(text="ok", model=model, usage=usage)))
+        script += [*(fails(name, paid(*one)) for one in cut), reply(name, Reply(text="ok", model=model, usage=usage))]
     story = play(Asks, "go", *script, fails("look", paid(Usage(output_tokens=7, usd=7.0))), unfinished=True)
     kept, cost = told(story), total(model_calls("t", story.entries))
 
