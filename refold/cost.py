@@ -19,7 +19,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from refold.core.chat import Usage, usage_paid
+from refold.core.chat import Usage, paid_in_vain
 from refold.core.commands import CallChat, CallLlm, CallSkill
 from refold.core.errors import brief
 from refold.core.events import ChatResult, CommandFailed, LlmResult
@@ -244,12 +244,13 @@ def _paid(entry: Entry, sent: _Sent) -> tuple[str, Usage, bool] | None:
             return model, usage, False
         case ChatResult(reply=reply) if reply.model:
             return reply.model, reply.usage, False
-        case CommandFailed(invocation_id=id, failure=Failure(details={**details})) if id not in sent.others:
+        case CommandFailed(invocation_id=id, failure=Failure(details=details)) if id not in sent.others:
+            if (paid := paid_in_vain(details)) is None:
+                return None
             # A call that was taken over from another task was sent in that one: only the failure names its model.
-            named = details.get("model")
-            sent_to = named if isinstance(named, str) else sent.models.get(id)
-            paid = usage_paid(details)
-            return None if sent_to is None or paid is None else (sent_to, paid, True)
+            usage, named = paid
+            sent_to = named or sent.models.get(id)
+            return None if sent_to is None else (sent_to, usage, True)
         case _:
             return None
 

@@ -19,7 +19,7 @@ from refold.agent.plugins import AfterModelCall, AfterToolCall, BeforeModelCall,
 from refold.agent.state import AgentState
 from refold.agent.tools import AgentTool, remote_tool
 from refold.core.authoring.context import Ctx, own_patched, own_turn_count
-from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid, usage_paid
+from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid, paid_in_vain
 from refold.core.content import Content
 from refold.core.errors import CommandError, SkillError
 from refold.core.gates import GatePolicy
@@ -230,8 +230,8 @@ class ModelStep(Step[ModelTurn, Reply]):
         except CommandError as error:
             if error.failure.type == OWNER_DAY_SPENT:
                 spent.model_calls -= 1  # the worker made no call
-            if paid := usage_paid(error.failure.details):
-                spent.count(paid)
+            if paid := paid_in_vain(error.failure.details):
+                spent.count(paid[0])
             return None, error
         if not isinstance(reply, Reply):
             raise SkillError(f"model client {type(self._client).__name__} returned {short(reply)}; it returns a Reply")

@@ -44,15 +44,17 @@ class Usage(Value):
     unmeasured: int = lean(0)
 
 
-def usage_paid(details: JsonValue) -> Usage | None:
-    """What an answer of no use cost, which was paid for as any other; None where a failure's details say nothing of it.
+def paid_in_vain(details: JsonValue) -> tuple[Usage, str] | None:
+    """What an answer of no use cost, by its failure's details, and the model that gave it, empty if they do not say.
 
-    A worker writes it beside the model. The details of other failures are their author's, and may hold anything.
+    None where they say nothing of a cost: a worker writes both, but the details of other failures are their author's,
+    and may hold anything.
     """
     if not isinstance(details, dict) or "usage" not in details:
         return None
+    model = details.get("model")
     try:
-        return Usage.model_validate(details["usage"])
+        return Usage.model_validate(details["usage"]), model if isinstance(model, str) else ""
     except ValidationError:
         return None
 

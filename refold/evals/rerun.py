@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from refold.core.authoring.skill import Live, Skill
-from refold.core.chat import Reply, Usage, usage_paid
+from refold.core.chat import Reply, Usage, paid_in_vain
 from refold.core.commands import AskApproval, CallTool, Command, Notify
 from refold.core.events import (
     RESULT_TYPES,
@@ -339,8 +339,8 @@ def with_usage(cost: Cost, event: Event, command: Command | None) -> Cost:
         case LlmResult(usage=usage) | ChatResult(reply=Reply(usage=usage)):
             return _with(cost, usage)
         case CommandFailed(failure=Failure(details=details)) if isinstance(command, MODEL_CALLS):
-            if paid := usage_paid(details):
-                return _with(cost, paid)
+            if paid := paid_in_vain(details):
+                return _with(cost, paid[0])
     return cost
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from refold.core.chat import Usage, usage_paid
+from refold.core.chat import Usage, paid_in_vain
 from refold.core.commands import AskApproval, CallChat, CallLlm
 from refold.core.events import (
     ChatResult,
@@ -201,10 +201,10 @@ def _event(before: Snapshot, entry: Entry, after: Snapshot) -> None:
             _used(after.skill, model, usage)
         case ChatResult(reply=reply) if reply.model:  # a reply from a cache has none, and cost nothing
             _used(after.skill, reply.model, reply.usage)
-        case CommandFailed(invocation_id=id, failure=Failure(details={"model": str(model), **details})):
-            asked, paid = before.pending.get(id), usage_paid(details)
+        case CommandFailed(invocation_id=id, failure=Failure(details=details)):
+            asked, paid = before.pending.get(id), paid_in_vain(details)
             if paid and asked is not None and isinstance(asked.command, CallLlm | CallChat):
-                _used(after.skill, model, paid)
+                _used(after.skill, paid[1], paid[0])
         case _:
             pass
 

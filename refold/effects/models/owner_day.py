@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from pydantic import JsonValue
 
 from refold.conversation import LlmOutcome
-from refold.core.chat import Reply, Usage, usage_paid
+from refold.core.chat import Reply, Usage, paid_in_vain
 from refold.core.errors import DefinitionError
 from refold.core.retry_policy import Failure
 from refold.cost import NO_PRICE, NO_USAGE, OWNER_DAY, OWNER_DAY_SPENT, unfit_owner_day
@@ -96,8 +96,8 @@ async def within_day(day: OwnerDay, settings: Mapping[str, JsonValue], call: Cal
             await day.add(paid[-1])
         raise
     except Verdict as verdict:
-        if paid := usage_paid(verdict.failure.details):
-            await day.add(paid)
+        if in_vain := paid_in_vain(verdict.failure.details):
+            await day.add(in_vain[0])
         raise
     usage = result.usage or Usage()
     await day.add(usage)
