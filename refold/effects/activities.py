@@ -37,10 +37,9 @@ Of the modules of effects, only this one, `resources`, `attempt`, `asking`, `cal
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -304,34 +303,33 @@ async def _tool_effect(
     async def in_heartbeats() -> JsonValue:
         opened, reports = effects.open, Reports(info.attempt, activity.heartbeat)
         opened.models.put_off()
-        invocation = Invocation(
+        key = key_of_call(info.namespace, name, command.key, info.activity_id, scope=command.key_scope, owner=owner)
+        # Made for each call: middleware may repeat one, and its requests begin with the first key again.
+        invocation = partial(
+            Invocation,
             task_id=info.workflow_id or "",
             invocation_id=info.activity_id,
-            idempotency_key=key_of_call(
-                info.namespace, name, command.key, info.activity_id, scope=command.key_scope, owner=owner
-            ),
+            idempotency_key=key,
             attempt=info.attempt,
             http=opened.http,
             report=reports.add,
             memory=effects.memory_of(command, owner),
         )
         note("refold.command", command.id)
-        note_content("refold.idempotency_key", invocation.idempotency_key)
+        note_content("refold.idempotency_key", key)
         if command.undoes is not None:
             note("refold.compensates", command.undoes.invocation_id)
         with closing(reports), heartbeats(opened.heartbeater, reports):
             if attempt.given is not None:
                 outcome = attempt.given.outcome
-                result = await record_outcome(name, command, invocation, opened.ledger, outcome, attempt.returns)
+                result = await record_outcome(name, command, invocation(), opened.ledger, outcome, attempt.returns)
             else:
                 lease = effects.local_lease_s if info.is_local else lease_s(info)
                 decisions = [about_try(attempt.decided, info.attempt)]  # a person's holds for one call
 
                 async def perform(command: CallTool, _: Any) -> JsonValue:
-                    # Middleware may repeat the call: its requests begin with the first key again.
-                    own = replace(invocation, sent=[], stop=threading.Event(), over=threading.Event())
                     decided = decisions.pop() if decisions else 0
-                    return await call(command, own, opened, lease_s=lease, decided=decided, why=why_stopped)
+                    return await call(command, invocation(), opened, lease_s=lease, decided=decided, why=why_stopped)
 
                 result = await effects.performed("tool", command, None, perform, owner=owner, reports=reports)
             if command.undoes is not None:

@@ -7,6 +7,8 @@ import json
 
 from refold.core.commands import KeyScope
 
+_joined = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # `json.dumps` makes an encoder each time
+
 
 def wire_key(*, namespace: str, tool: str, key: str, owner: str = "") -> str:
     """The idempotency key that a receiver sees: 64 hex digits that reveal nothing about the task.
@@ -18,8 +20,7 @@ def wire_key(*, namespace: str, tool: str, key: str, owner: str = "") -> str:
         owner: The owner whose key it is; empty if the key is nobody's own.
     """
     # As JSON, no part can run into the next one: ("a", "bc") and ("ab", "c") differ.
-    joined = json.dumps([namespace, owner, tool, key], ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(joined.encode()).hexdigest()
+    return hashlib.sha256(_joined([namespace, owner, tool, key]).encode()).hexdigest()
 
 
 def key_at(key: str, model: str) -> str:

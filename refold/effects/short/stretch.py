@@ -277,11 +277,12 @@ class Stretch:
     async def _told(self, record: Record | None) -> NextWants:
         # Not `to_thread`: the task's code must not run within the context of an activity.
         step, self._telling = self._threads.run(_timed, self._run, record), True
-        await asyncio.wait([step], timeout=STEP_S)
+        hangs = asyncio.get_running_loop().call_later(STEP_S, _give_up, step)
+        try:
+            wants, computed_s = await step
+        finally:
+            hangs.cancel()
         self._telling = False
-        if not step.done():
-            raise TimeoutError(f"the code of a task ran for {STEP_S:g} s without an await")
-        wants, computed_s = step.result()
         self._computed_s += computed_s
         if computed_s > MOST_S or self._computed_s > ENOUGH_S + MOST_S:
             raise TimeoutError(
@@ -289,6 +290,11 @@ class Stretch:
                 "worker could replay that within the two seconds that Temporal allows; let an effect do what takes long"
             )
         return wants
+
+
+def _give_up(step: asyncio.Future[Any]) -> None:
+    if not step.done():
+        step.set_exception(TimeoutError(f"the code of a task ran for {STEP_S:g} s without an await"))
 
 
 def _timed(run: Run, record: Record | None) -> tuple[NextWants, float]:

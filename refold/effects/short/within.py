@@ -82,7 +82,7 @@ class Within:
             given: list[Any] = [[RawValue(arg) for arg in args]]
         else:
             converter = activity.payload_converter()
-            given = [RawValue(args[0]), *(converter.from_payload(arg) for arg in args[1:])]
+            given = [RawValue(args[0]), *converter.from_payloads(args[1:])]
         return ExecuteActivityInput(fn=function or self._other, args=given, executor=None, headers=asked.headers)
 
 
