@@ -29,11 +29,11 @@ pytestmark = pytest.mark.server
 class Dev:
     """A running `refold dev --json`."""
 
-    def __init__(self, folder: Path, *, warm: bool = True) -> None:
-        environment = {**os.environ, "REFOLD_STORAGE": str(folder), "REFOLD_MODEL": "scripted:demo"}
+    def __init__(self, folder: Path, *options: str, **settings: str) -> None:
+        environment = {**os.environ, "REFOLD_STORAGE": str(folder), "REFOLD_MODEL": "scripted:demo", **settings}
         self.environment = {name: value for name, value in environment.items() if not name.startswith("TEMPORAL_")}
         self.process = subprocess.Popen(
-            [*COMMAND, "dev", "--json", "--recovery", "fast-recovery"],
+            [*COMMAND, "dev", "--json", *options],
             cwd=ROOT, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         assert self.process.stdout is not None
@@ -42,15 +42,18 @@ class Dev:
         self.up: dict[str, Any] = json.loads(line)
         if not self.up["address"].endswith(":7233"):  # where `refold` looks without a setting
             self.environment["TEMPORAL_ADDRESS"] = self.up["address"]
-        if warm:  # the first task loads the skills into the sandbox, which a busy machine takes its time for
-            self.refold("start", "hello", "I am the first", "--wait")
 
-    def refold(self, *words: str) -> Result:
-        """Run the command line in a second terminal, so to speak."""
+    def terminal(self, *words: str) -> Result:
+        """Run the command line in a second terminal."""
         done = subprocess.run(
             [*COMMAND, *words], cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=250, check=False
         )
         return Result(done.returncode, done.stdout, done.stderr)
+
+    def refold(self, *words: str) -> Result:
+        """Run the command line as that terminal does, in this process, which has loaded the libraries."""
+        done = CliRunner().invoke(app, list(words), env=self.environment)
+        return Result(done.exit_code, done.stdout, done.stderr)
 
     def stop(self, number: signal.Signals) -> tuple[int, str]:
         """Stop it; its exit code and what it said on stderr."""
@@ -67,15 +70,17 @@ class Dev:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """One for tests that leave it as it was."""
-    running = Dev(tmp_path_factory.mktemp("shared"))
+    running = Dev(tmp_path_factory.mktemp("shared"), "--recovery", "fast-recovery")
+    # The first task loads the skills into the sandbox, which a busy machine takes its time for.
+    running.terminal("start", "hello", "I am the first", "--wait")
     yield running
     running.close()
 
 
 @pytest.fixture
 def dev(tmp_path: Path) -> Iterator[Dev]:
-    """One for a test that ends it."""
-    running = Dev(tmp_path, warm=False)
+    """One for a test that ends it, and needs no gateway."""
+    running = Dev(tmp_path, "--no-a2a")
     yield running
     running.close()
 
@@ -99,7 +104,7 @@ def test_a_second_terminal_drives_a_task(shared: Dev) -> None:
     """
     assert {"address", "ui", "namespace", "task_queue", "worker_pid", "a2a", "card"} <= shared.up.keys()
 
-    started = shared.refold("start", "research_loop", "Tides of the North Sea", "--id", "t1", "--wait", "--json")
+    started = shared.terminal("start", "research_loop", "Tides of the North Sea", "--id", "t1", "--wait", "--json")
     assert (started.exit, started.json["status"]) == (0, "input-required")
     while "t1" not in [one["task_id"] for one in shared.refold("list", "--lifecycle", "paused", "--json").lines]:
         pass  # the index lags by moments
@@ -131,10 +136,9 @@ def test_wrong_calls_are_refused_by_the_real_engine_too(words: list[str], error:
     """
     The same errors as in memory, with exit 2.
     """
-    done = CliRunner().invoke(app, [*words, "--json"], env=shared.environment)
+    done = shared.refold(*words, "--json")
 
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert json.loads(done.stderr)["error"] == error
+    assert (done.exit, done.error["error"]) == (2, error)
 
 
 @pytest.mark.parametrize("words", [("serve", "--port", "0"), ("metrics",)], ids=["gateway", "metrics"])
@@ -147,13 +151,10 @@ def test_what_runs_on_and_on_does_not_begin_in_a_namespace_that_is_not_there(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
-    call = [*COMMAND, *words, *([place] if words == ("metrics",) else []), "--namespace", "nope", "--json"]
-    done = subprocess.run(
-        call, cwd=ROOT, env=shared.environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = shared.refold(*words, *([place] if words == ("metrics",) else []), "--namespace", "nope", "--json")
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "it has no namespace 'nope'" in json.loads(done.stderr.splitlines()[-1])["message"]
+    assert (done.exit, done.out) == (2, "")
+    assert "it has no namespace 'nope'" in json.loads(done.err.splitlines()[-1])["message"]
 
 
 @pytest.mark.fault
@@ -173,28 +174,35 @@ def test_the_end_of_the_server_is_said(dev: Dev) -> None:
 
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.sweep), signal.SIGKILL])
-def test_nothing_outlives_it(number: signal.Signals, dev: Dev) -> None:
+def test_nothing_outlives_it(number: signal.Signals, tmp_path: Path) -> None:
     """
-    Server and worker end with it, however it ends. (SIGINT: see below.)
+    Server, worker and gateway end with it, however it ends. (SIGINT: see below.) While it runs, its page is open also
+    where a setting lets everybody call: beside a gateway of `refold serve` there is none then, but the one of
+    `refold dev` is for this machine.
     """
-    dev.stop(number)
+    running = Dev(tmp_path, REFOLD_A2A_ANONYMOUS="1")
+    try:
+        inbox = httpx.get(running.up["page"], timeout=250)
+    finally:
+        running.stop(number)
 
-    for pid in (dev.up["worker_pid"], dev.up["server_pid"]):
-        wait_for_end(pid)
+    assert inbox.status_code == 200
+    for process in ("worker", "server", "gateway"):
+        wait_for_end(running.up[f"{process}_pid"])
 
 
-def test_a_gateway_that_is_started_again_is_where_it_was(dev: Dev) -> None:
+def test_a_gateway_that_is_started_again_is_where_it_was(shared: Dev) -> None:
     """
     No other process can take its port while it is down: addresses of callbacks lead there, and people have the page
     open.
     """
-    os.kill(dev.up["gateway_pid"], signal.SIGKILL)
-    wait_for_end(dev.up["gateway_pid"])
-    port = int(dev.up["a2a"].rpartition(":")[2])
+    os.kill(shared.up["gateway_pid"], signal.SIGKILL)
+    wait_for_end(shared.up["gateway_pid"])
+    port = int(shared.up["a2a"].rpartition(":")[2])
     with pytest.raises(OSError, match="in use"):
         socket.create_server(("127.0.0.1", port))
 
-    assert httpx.get(dev.up["page"], timeout=250).status_code == 200
+    assert httpx.get(shared.up["page"], timeout=250).status_code == 200
 
 
 def test_without_a_gateway_there_are_no_settings_of_callbacks(tmp_path: Path) -> None:
@@ -209,20 +217,6 @@ def test_without_a_gateway_there_are_no_settings_of_callbacks(tmp_path: Path) ->
     )
 
     assert "ImportError: []" in done.stderr
-
-
-def test_its_page_is_open_where_a_setting_lets_everybody_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Beside a gateway that everybody may call there is no page; the one of `refold dev` is for this machine all the same.
-    """
-    monkeypatch.setenv("REFOLD_A2A_ANONYMOUS", "1")
-    running = Dev(tmp_path, warm=False)
-    try:
-        inbox = httpx.get(running.up["page"], timeout=250)
-    finally:
-        running.close()
-
-    assert inbox.status_code == 200
 
 
 def wait_for_end(pid: int) -> None:
@@ -256,7 +250,13 @@ def test_a_worker_that_cannot_start_stops_it(tmp_path: Path) -> None:
     """
     environment = {**os.environ, "REFOLD_STORAGE": str(tmp_path / "missing")}
     done = subprocess.run(
-        [*COMMAND, "dev"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250, check=False
+        [*COMMAND, "dev", "--no-a2a"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
     )
 
     assert (done.returncode, done.stdout) == (2, "")
