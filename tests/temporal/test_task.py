@@ -14,6 +14,7 @@ from refold.core.events import CancelRequested
 from refold.core.fold.journal import Entry
 from refold.engine import TaskExists, TaskNotFound, TaskView, Tokens, UnknownSkill
 from refold.temporal import TemporalEngine
+from tests.waiting import a_moment
 
 T = TypeVar("T")
 RESEARCH_LOOPS = ["research_loop", "research_loop_steps", "research_loop_table"]
@@ -39,8 +40,9 @@ async def begun(engine: TemporalEngine, part: str) -> None:
         try:
             await engine.look(part)
         except TaskNotFound:
-            continue
-        return
+            await a_moment()
+        else:
+            return
 
 
 async def part_of(engine: TemporalEngine, task_id: str) -> str:

@@ -25,13 +25,15 @@ QUEUE = "secret-exports"
 SECRET = "the secret word is tuesday"
 LONG = f"{SECRET} " * 3_000
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
-async def engine(server: DevServer, folder: Folder) -> AsyncIterator[TemporalEngine]:
+async def engine(lone_server: DevServer, folder: Folder) -> AsyncIterator[TemporalEngine]:
     """An engine and a worker with a key, and a folder of their own."""
     codec = Encryption({"k": bytes(range(32))})
     client = await Client.connect(
-        server.address, namespace=server.namespace, data_converter=data_converter(folder, codec)
+        lone_server.address, namespace=lone_server.namespace, data_converter=data_converter(folder, codec)
     )
     plugin = RefoldPlugin([skills], skills.TOOLS, model="scripted:demo", storage=folder, codec=codec)
     async with make_worker(client, plugin, task_queue=QUEUE, activities=[skills.existing_activity]):

@@ -34,6 +34,7 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.client import views
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder, Off, Storage
+from refold.temporal.dev import DevServer
 from refold.temporal.keeping.purge import Purge, Purged
 from tests.export import skills
 from tests.temporal.conftest import PATIENT
@@ -42,6 +43,15 @@ from tests.waiting import a_moment
 
 QUEUE = "purges"
 LONG = "a long note " * 5_000
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+async def client(lone_server: DevServer, values: Folder) -> Client:
+    """A client of this module's server."""
+    converter = data_converter(values)
+    return await Client.connect(lone_server.address, namespace=lone_server.namespace, data_converter=converter)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +89,7 @@ async def gone(engine: TemporalEngine, task_id: str) -> bool:
             await engine.connection.describe(task_id)
         except TaskNotFound:
             return True
+        await a_moment()
 
 
 def aged(values: Folder) -> set[Path]:
@@ -572,7 +583,7 @@ async def test_webhooks_go_with_their_task(engine: TemporalEngine, purge: Purge)
         return [one.id async for one in listed]
 
     while len(await webhooks()) < 3:
-        pass  # the index lags behind
+        await a_moment()  # the index lags behind
 
     [stays] = (await purged(purge, task_id)).values()
     assert (stays.gone, stays.deleted) == (False, {})
