@@ -71,30 +71,29 @@ CHANGES = {
 WAITS = ["a gate is open", "a gate was passed", "an effect was performed"]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-async def test_what_was_recorded_stays(site: Site, code: Path, change: str) -> None:
+async def test_what_was_recorded_stays(site: Site, code: Path) -> None:
     """
-    Whatever text a deploy changes, and wherever the task waits: people see what was recorded, with the change as a
-    note; the task takes nothing; with its own code back, it goes on and performs each effect once.
+    Whatever text one deploy after the other changes, and wherever the task waits: people see what was recorded, with
+    the change as a note; the task takes nothing; with its own code back, it goes on and performs each effect once.
     """
-    entry, field, edit = CHANGES[change]
     async with site.deployed(purchase):
         tasks = [await site.bought(answers) for answers in range(len(WAITS))]
         before = {id: await site.seen(id) for id in tasks}
 
-    async with site.deployed(changed(code, edit)):
-        for id in tasks:
-            view = await site.engine.look(id)
-            if view.seq < entry:
-                assert view.note == ""
-                continue
-            assert await site.seen(id) == before[id]
-            assert f"entry {entry}: {field} was recorded by build" in view.note
-            assert (await site.engine.record(id)).differs == view.note
-            assert view.note.startswith(f"{DIFFERS} of task {id!r}: {view.differs}. Nothing is lost")
-            assert (await site.engine.at(id, entry)).state is None
-            with pytest.raises(NoWorker, match=re.escape(f"entry {entry}: {field}")):
-                await site.answer(id)
+    for entry, field, edit in CHANGES.values():
+        async with site.deployed(changed(code, edit)):
+            for id in tasks:
+                view = await site.engine.look(id)
+                if view.seq < entry:
+                    assert view.note == ""
+                    continue
+                assert await site.seen(id) == before[id]
+                assert f"entry {entry}: {field} was recorded by build" in view.note
+                assert (await site.engine.record(id)).differs == view.note
+                assert view.note.startswith(f"{DIFFERS} of task {id!r}: {view.differs}. Nothing is lost")
+                assert (await site.engine.at(id, entry)).state is None
+                with pytest.raises(NoWorker, match=re.escape(f"entry {entry}: {field}")):
+                    await site.answer(id)
 
     async with site.deployed(purchase):
         for number, id in enumerate(tasks):
