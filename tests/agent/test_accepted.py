@@ -25,6 +25,7 @@ from tests.agent.shop import TOOLS, shop
 from tests.core.byhand import START, ByHand, busy, refused
 from tests.services.strict import StrictAnthropic, StrictOpenAI
 from tests.services.strict_responses import StrictResponses
+from tests.sweeps import examples
 
 PROVIDERS = ("openai-chat:gpt-test", "anthropic:claude-test", "openai-responses:gpt-5")
 ENDLESS = 40
@@ -188,7 +189,7 @@ async def accepted(servers: Sequence[Any], sent: Sequence[Recalled]) -> list[str
     return [one for server in servers for one in server.refused]
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 @given(options=AGENTS, data=st.data())
 def test_every_conversation_of_an_agent_is_accepted(servers: list[Any], options: Any, data: st.DataObject) -> None:
     """

@@ -16,6 +16,7 @@ from refold.agent.tools import tools_of
 from refold.effects.tools import tools_of as in_worker
 from refold.testing import calls, play
 from tests.agent.shop import results, shop
+from tests.sweeps import examples
 
 ODD = ("12", "1.5", "true", "2026-01-01", "2026-01-01T00:00:00Z", "a", "", 0, 1, 2**70, 1.0, 0.5)
 VALUES = st.recursive(
@@ -41,7 +42,7 @@ def brewing(kind: Any) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("brew", [pytest.param(brewing(kind), id=str(kind)) for kind in PLAIN])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(value=VALUES)
 def test_a_plain_type_is_checked_as_the_worker_checks_it(brew: Callable[..., Any], value: Any) -> None:
     """

@@ -38,6 +38,7 @@ from refold.core.commands import CallChat, CallSkill, CallTool
 from refold.testing import approve, calls, check_laws, deny, fails, fires, permanent, play, reply, transient
 from tests.agent.shop import TOOLS, price, results, shop, stock
 from tests.core.byhand import ByHand
+from tests.sweeps import examples
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
 
@@ -604,7 +605,7 @@ def test_the_laws_hold() -> None:
     An agent is a skill: cut anywhere, in any order, whatever its model and its people say.
     """
     agent = shop(gates="effects", gate_policy=GatePolicy(needed=2, approvers=("Ann", "Bob")), turns=2)
-    check_laws(agent, tools=TOOLS, max_examples=30)
+    check_laws(agent, tools=TOOLS, max_examples=examples(30))
 
 
 # --- gates

@@ -9,6 +9,7 @@ from refold.agent import Agent, ByTool, Concurrent, Orchestrator, Sequential
 from refold.core.chat import ToolReturn
 from refold.testing import Played, approve, calls, cancel, check_laws, deny, permanent, play, reply, transient
 from tests.agent.shop import results
+from tests.sweeps import examples
 from workflows.order_desk import OrderDesk
 
 ORDER = {"order_id": "A1", "customer": "a1@example.org", "paid_cents": 5000}
@@ -169,4 +170,4 @@ def test_the_laws_hold() -> None:
     For the shipped desk, with its gate, its guardrail and three calls abreast.
     """
     tools = [tool.function for tool in OrderDesk.parts.tools.values() if tool.function is not None]
-    check_laws(OrderDesk, tools=tools, max_examples=40)
+    check_laws(OrderDesk, tools=tools, max_examples=examples(40))

@@ -47,6 +47,7 @@ from refold.testing.turns import Turn
 from tests.core.byhand import ByHand, busy, unknown
 from tests.core.small import BOTH, one_step, reason_of
 from tests.records.skills import TalksAsReducer, weather
+from tests.sweeps import examples
 
 LONG = "A long story. " * 100
 
@@ -133,8 +134,8 @@ def test_laws() -> None:
     """
     Failures, retries, cancels, garbage: conversations keep the laws.
     """
-    check_laws(Talks, tools=[weather], max_examples=30)
-    check_laws(TalksAsReducer, tools=[weather], max_examples=30)
+    check_laws(Talks, tools=[weather], max_examples=examples(30))
+    check_laws(TalksAsReducer, tools=[weather], max_examples=examples(30))
 
 
 # --- what a call carries

@@ -49,6 +49,7 @@ from tests.records.skills import (
     take,
 )
 from tests.sweeps import THOROUGH
+from tests.sweeps import examples as some
 from workflows.hello import Hello
 from workflows.research_loop import ResearchLoop
 from workflows.research_loop_steps import ResearchLoopSteps
@@ -191,7 +192,10 @@ SKILLS: dict[str, tuple[Any, dict[str, Any]]] = {
     "steps that write into what they are given": (CarelessSteps, {}),
     "broken rules": (Breaks, {"values": {"way": Literal[tuple(range(17))]}}),
 }
-EXAMPLES = [pytest.param(15, id="some"), pytest.param(150 if THOROUGH else 100, id="many", marks=pytest.mark.sweep)]
+EXAMPLES = [
+    pytest.param(some(15), id="some"),
+    pytest.param(150 if THOROUGH else 100, id="many", marks=pytest.mark.sweep),
+]
 
 
 @pytest.mark.parametrize("examples", EXAMPLES)
@@ -205,7 +209,7 @@ def test_the_laws_hold(skill: Any, more: dict[str, Any], examples: int) -> None:
 
 @pytest.mark.parametrize(
     "examples",
-    [pytest.param(20, id="some"), pytest.param(600 if THOROUGH else 150, id="many", marks=pytest.mark.sweep)],
+    [pytest.param(some(20), id="some"), pytest.param(600 if THOROUGH else 150, id="many", marks=pytest.mark.sweep)],
 )
 def test_no_failure_is_raised_where_it_cannot_be_caught(examples: int) -> None:
     """

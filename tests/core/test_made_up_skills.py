@@ -27,9 +27,9 @@ from refold.testing.laws import check_lineage
 from refold.testing.strategies import Happening, lineages
 from tests.core.byhand import ByHand
 from tests.core.made_up import Kind, kinds, skills
-from tests.sweeps import LONG_S, THOROUGH
+from tests.sweeps import LONG_S, THOROUGH, examples
 
-ANY = settings(max_examples=75, suppress_health_check=list(HealthCheck))
+ANY = settings(max_examples=examples(75), suppress_health_check=list(HealthCheck))
 # Ten thousand where there is time; CI has less.
 MANY = settings(ANY, max_examples=10_000 if THOROUGH else 1_000)
 # What a made-up skill leaves behind: coroutines that it never awaits.

@@ -43,6 +43,7 @@ from refold.testing import FakeEngine, histories, permanent, transient
 from refold.testing.callbacks import SETTINGS
 from tests.export.skills import FIRED, Buys, Order, Sends, book, bought, engine, pay, price
 from tests.export.test_export import happened, lines_of
+from tests.sweeps import examples
 from tests.temporal import callback_skills
 from tests.temporal.callback_skills import Checkout, LateCheckout
 from tests.temporal.gate_skills import Judged
@@ -79,7 +80,7 @@ async def test_the_same_code_is_as_recorded_and_fires_nothing(run: Exported) -> 
 
 
 @pytest.mark.parametrize("skill", [Buys, ResearchLoop, ResearchLoopSteps, Mingled, Judged, OrderDesk, LateCheckout])
-@settings(max_examples=30, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking is slow
+@settings(max_examples=examples(30), phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking is slow
 @given(data=st.data())
 def test_any_run_is_as_recorded_by_its_own_code(skill: Any, data: st.DataObject) -> None:
     """

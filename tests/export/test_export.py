@@ -51,6 +51,7 @@ from refold.testing import FakeEngine, histories
 from refold.testing.callbacks import SETTINGS
 from refold.testing.strategies import Happening, first_of
 from tests.export.skills import FIRED, Buys, Order, Sends, bought, engine
+from tests.sweeps import examples
 from tests.temporal import callback_skills
 from tests.temporal.callback_skills import Checkout, LateCheckout
 from workflows.research_loop import ResearchLoop
@@ -111,7 +112,7 @@ async def test_an_export_verifies() -> None:
     assert json.loads(FILE[0])["header"]["status"] == "completed"
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000))
 @given(st.sampled_from(sorted(FILES)), st.integers(0, max(map(len, FILES.values())) - 1), st.integers(1, 255))
 def test_every_changed_byte_is_found(name: str, place: int, change: int) -> None:
     """
@@ -214,7 +215,7 @@ def test_a_task_is_described_once() -> None:
         verify(digested([*full[:task], full[task], *full[task:receipt], *full[receipt + 1 :]]))
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(forgeries())
 def test_a_forged_file_is_read_or_refused(lines: list[bytes]) -> None:
     """
@@ -487,7 +488,7 @@ def happened(skill: Any, history: list[Happening]) -> Kept:
 
 
 @pytest.mark.parametrize("skill", [Buys, ResearchLoop])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_any_journal_can_be_exported_and_redacted(skill: Any, data: st.DataObject) -> None:
     """

@@ -29,6 +29,7 @@ from refold.core.fold.apply import fold
 from refold.record import explain
 from refold.testing import Played, fails, laws_of, permanent, play, reply, transient, user
 from refold.testing.play import START
+from tests.sweeps import examples
 from workflows.react import (
     REACT,
     ActionState,
@@ -591,4 +592,4 @@ def test_every_rule_of_the_contract_is_about_a_field_there_is() -> None:
     assert all(isinstance(one, Invariant) for one in REACT.invariants)
 
 
-test_laws = laws_of(React, max_examples=40)
+test_laws = laws_of(React, max_examples=examples(40))

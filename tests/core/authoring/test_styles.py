@@ -36,12 +36,13 @@ from refold.testing import histories, play, reply
 from refold.testing.play import START
 from refold.testing.strategies import Happening
 from refold.testing.turns import Turn
+from tests.sweeps import examples
 from workflows.research_loop import ResearchLoop
 from workflows.research_loop_steps import ResearchLoopSteps
 from workflows.research_loop_table import RESEARCH_LOOP_TABLE
 
 THREE_STYLES = [ResearchLoop, ResearchLoopSteps, RESEARCH_LOOP_TABLE]
-PROFILE = settings(max_examples=100)
+PROFILE = settings(max_examples=examples(100))
 
 
 def journal(skill: Any, history: Sequence[Happening], *, cut: bool = False) -> list[str]:

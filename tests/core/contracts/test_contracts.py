@@ -46,6 +46,7 @@ from refold.lineage.recover import recover
 from refold.record import explain
 from refold.testing import Played, fails, laws_of, permanent, play, reply, user
 from tests.core.byhand import ByHand
+from tests.sweeps import examples
 
 
 class Plan(BaseModel):
@@ -1145,9 +1146,9 @@ def test_permissions_alone() -> None:
     assert explain(story.entries, "price").earlier == (1,)
 
 
-test_laws_of_billing = laws_of(Billing, max_examples=40)
-test_laws_of_moving = laws_of(Moving, max_examples=40)
-test_laws_of_writer = laws_of(writer(), max_examples=50)
+test_laws_of_billing = laws_of(Billing, max_examples=examples(40))
+test_laws_of_moving = laws_of(Moving, max_examples=examples(40))
+test_laws_of_writer = laws_of(writer(), max_examples=examples(50))
 
 # --- what the author's own functions may do wrong
 

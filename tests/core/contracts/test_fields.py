@@ -17,6 +17,7 @@ from refold.core.contracts.rules import StateValidator
 from refold.core.errors import PatchError, SkillError
 from refold.testing import play
 from tests.core.byhand import ByHand
+from tests.sweeps import examples
 
 
 class Colour(Enum):
@@ -109,7 +110,7 @@ def saved(state: BaseModel) -> bool:
     return True
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(made=states())
 def test_a_patch_makes_what_the_states_model_makes_of_the_value(made: tuple[type[BaseModel], Any, Any]) -> None:
     """

@@ -7,6 +7,7 @@ import pytest
 from refold import Ctx, DecisionMade, GatePolicy, Transition
 from refold.testing import ScriptError, approve, check_laws, deny, passes, play, refused
 from tests.core.small import BOTH, one_step, reason_of
+from tests.sweeps import examples
 
 
 def pays(policy: GatePolicy | None = None) -> Any:
@@ -106,4 +107,4 @@ def test_the_laws_hold() -> None:
     """
     Whatever is granted and changed, in whatever order.
     """
-    check_laws(pays(GatePolicy(needed=2, approvers=("Ann", "Bob"))), max_examples=40)
+    check_laws(pays(GatePolicy(needed=2, approvers=("Ann", "Bob"))), max_examples=examples(40))

@@ -18,6 +18,7 @@ from refold.testing import histories
 from refold.testing.strategies import Happening, first_of
 from tests.core.byhand import ByHand
 from tests.core.lineage.recovering import charge, skill, started
+from tests.sweeps import examples
 
 CALLS = ["a", "b", "both", "race", "undoable", "sleep", "ask", "approve", "activity", "swallowed", "bug"]
 
@@ -112,7 +113,7 @@ def test_an_answer_that_the_changed_code_refuses_is_named() -> None:
         task.recovered(author=asking(int))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_changed_code_recovers_and_forks_or_is_refused(data: st.DataObject) -> None:
     """

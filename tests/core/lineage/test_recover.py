@@ -39,6 +39,7 @@ from tests.core.byhand import ByHand, busy, unknown
 from tests.core.lineage.recovering import BOTH, Names, asked, buggy, charge, fixed, pays, skill, started
 from tests.core.test_laws import StubbornReducer
 from tests.records.skills import Gated, take
+from tests.sweeps import examples
 
 
 async def three(ctx: Ctx, content: Content) -> Transition:
@@ -537,7 +538,7 @@ def test_what_would_end_again_at_once_does_not_recover() -> None:
 
 
 @pytest.mark.parametrize("author", [Gated, StubbornReducer])
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_failed_recovers_or_says_why_not(author: Any, data: st.DataObject) -> None:
     """

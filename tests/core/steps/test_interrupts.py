@@ -20,6 +20,7 @@ from refold import (
 from refold.core.fold.wanted import wanted
 from refold.testing import check_laws
 from tests.core.byhand import ByHand, busy, result
+from tests.sweeps import examples
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
 
@@ -476,7 +477,7 @@ def test_laws() -> None:
     """
     A skill that is interrupted keeps the laws, at every entry.
     """
-    check_laws(skill(), max_examples=60)
+    check_laws(skill(), max_examples=examples(60))
 
 
 # --- mistakes

@@ -18,6 +18,7 @@ from refold.core.steps.parallel import CLOSED, ONCE
 from refold.testing import approve, check_laws, permanent, play, reply, transient
 from tests.core.byhand import ByHand
 from tests.core.small import BOTH, one_step, reason_of
+from tests.sweeps import examples
 
 
 async def two_calls(ctx: Ctx, name: str) -> str:
@@ -199,7 +200,7 @@ def test_the_laws_hold() -> None:
     """
     Whatever order things come in, cut anywhere: the same journal.
     """
-    check_laws(one_step(at_most_two), max_examples=40)
+    check_laws(one_step(at_most_two), max_examples=examples(40))
 
 
 # --- coroutines that an error ends
@@ -1023,7 +1024,7 @@ class Walk:
     data=st.data(),
     cuts=st.booleans(),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_whatever_comes_back_first_a_step_comes_to_its_end(
     how: str, trees: list[Tree], data: st.DataObject, cuts: bool
 ) -> None:

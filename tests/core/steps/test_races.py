@@ -29,6 +29,7 @@ from refold.export.differs import refolded
 from refold.testing import check_laws
 from tests.core.byhand import ByHand, busy, result
 from tests.core.fold.test_failures import charge
+from tests.sweeps import examples
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
 
@@ -662,10 +663,10 @@ def test_the_laws_hold() -> None:
     async def two(ctx: Ctx) -> None:
         await ctx.gather(ctx.tool("look"), ctx.sleep(1))
 
-    check_laws(skill(begin), max_examples=30)
-    check_laws(skill(races_after_charge), max_examples=30)
-    check_laws(skill(hasty), max_examples=30)
-    check_laws(skill(hasty_beside_a_tool), max_examples=30)
+    check_laws(skill(begin), max_examples=examples(30))
+    check_laws(skill(races_after_charge), max_examples=examples(30))
+    check_laws(skill(hasty), max_examples=examples(30))
+    check_laws(skill(hasty_beside_a_tool), max_examples=examples(30))
 
 
 async def races_after_charge(ctx: Ctx, content: Content) -> Transition:

@@ -13,6 +13,7 @@ from refold.core.authoring.context import NOBODYS, own_shared
 from refold.core.commands import AskApproval, Sleep
 from tests.core.byhand import ByHand
 from tests.core.small import BOTH, one_step
+from tests.sweeps import examples
 
 CONTINUES = GatePolicy(on_denied="continue", on_timeout="continue", timeout_s=60)
 GRANT = CONTINUES.model_copy(update={"timeout_s": 1e6})
@@ -169,7 +170,7 @@ def open_gates(task: ByHand) -> Sequence[str]:
     data=st.data(),
     cuts=st.booleans(),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_each_grant_counts_once_and_none_is_asked_for_again(
     how: str, trees: list[Tree], data: st.DataObject, cuts: bool
 ) -> None:

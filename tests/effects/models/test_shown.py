@@ -18,6 +18,7 @@ from refold.effects.models.llm import ask
 from refold.effects.models.resolve import Models
 from tests.services.openai_server import OpenAIServer
 from tests.services.strict import ASIDE, PAUSED, StrictAnthropic
+from tests.sweeps import examples
 
 
 class Seen:
@@ -86,7 +87,7 @@ TEXTS = st.text("ab. \n", min_size=1, max_size=5)
 ANSWERS = st.one_of(TEXTS, st.just(PAUSED), st.builds(lambda one, two: one + ASIDE + two, TEXTS, TEXTS))
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck), deadline=None)
 @given(answers=st.lists(st.just(PAUSED), max_size=2), last=ANSWERS.filter(lambda one: one != PAUSED))
 async def test_what_is_shown_is_what_is_answered(
     models: Models, anthropic: StrictAnthropic, answers: list[str], last: str

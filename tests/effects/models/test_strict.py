@@ -22,6 +22,7 @@ from refold.effects.failures.verdicts import Verdict
 from refold.effects.models.content.fitting import CUT_OFF, fit_name, fit_schema, fitted
 from tests.effects.conftest import Bench, failure_in
 from tests.services.strict import PAUSED, SEARCH, StrictAnthropic, StrictOpenAI
+from tests.sweeps import examples
 
 MODELS = pytest.mark.parametrize("model", ["openai:gpt-test", "anthropic:claude-test"])
 OFFER = ToolOffer(name="find", description="Finds.", parameters={"type": "object", "properties": {}})
@@ -257,7 +258,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(schema=st.dictionaries(st.sampled_from(WORDS), ANYTHING, max_size=5))
 def test_whatever_a_server_calls_a_schema_can_be_sent(schema: dict[str, Any]) -> None:
     """
@@ -340,7 +341,7 @@ TURNS = st.lists(
 
 
 @MODELS
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(said=TURNS, since=st.integers(0, 8), offered=st.booleans())
 async def test_every_conversation_is_accepted(
     bench: Bench, model: str, accepted: Any, said: list[Said], since: int, offered: bool
