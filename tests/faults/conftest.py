@@ -30,8 +30,9 @@ SERVED = ("workflows", "activities", "tests.faults.sweep_skills")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever is here kills processes, and needs a server."""
+    here = f"{Path(__file__).parent}/"
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker(pytest.mark.fault)
             item.add_marker(pytest.mark.server)
 
