@@ -7,6 +7,7 @@ and all with REFOLD_SWEEP=all.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
@@ -68,6 +69,7 @@ async def run(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Async
     collected at the end."""
     folder = tmp_path_factory.mktemp("code")
     found: dict[tuple[str, bool], dict[str, Trial]] = {}
+    ways: list[asyncio.Future[None]] = []
 
     async def trial(id: str, way: str, *, sweep: bool) -> Trial:
         if (way, sweep) not in found:
@@ -76,7 +78,8 @@ async def run(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Async
             found[way, sweep] = {one.id: one for one in chosen}
             for one in chosen:
                 paid.pop(one.id, None)  # a process that has done another file meanwhile runs the trials again
-            await WAYS[way](site, chosen)
+            ways.append(asyncio.ensure_future(WAYS[way](site, chosen)))
+            await ways[-1]
         one = found[way, sweep][id]
         if one.broken is not None:
             raise one.broken
@@ -86,6 +89,9 @@ async def run(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Async
         patch.syspath_prepend(folder)
         patch.setenv("REFOLD_STORAGE", str(folder))
         yield trial
+    for one in ways:  # after a time limit, which ends the test alone, the trials would look at their tasks all along
+        one.cancel()
+    await asyncio.gather(*ways, return_exceptions=True)
     gc.collect()
 
 
