@@ -19,6 +19,7 @@ EngineError               what runs the tasks cannot do as asked
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 
 from refold.core.errors import RefoldError
 from refold.core.values import shortened
@@ -42,7 +43,7 @@ class TaskExists(EngineError):
     def __init__(self, task_id: str) -> None:
         self.task_id = task_id
         super().__init__(
-            f"task {task_id!r} exists already; `refold show {task_id}` shows it, another id starts a new one"
+            f"task {task_id!r} exists already; `refold show {quote(task_id)}` shows it, another id starts a new one"
         )
 
 

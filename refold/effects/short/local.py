@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
+from shlex import quote
 from time import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -245,7 +246,7 @@ class Local:
             f"this worker's ledger ({found}) is not the one that the effects of this task are recorded in ({ledger}), "
             "so it would perform effects again; let REFOLD_LEDGER name the same ledger at all workers of the task "
             "queue: the same file if they run on one host, else one PostgreSQL database. If that ledger is lost, "
-            f"`refold ledger adopt {ledger}` lets this one take its place"
+            f"`refold ledger adopt {quote(ledger)}` lets this one take its place"
         )
 
     async def _answered(self, call: Callable[..., T], *args: Any) -> T:

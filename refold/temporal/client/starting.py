@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from shlex import quote
 from weakref import WeakKeyDictionary
 
 from pydantic_core import PydanticSerializationError
@@ -141,8 +142,8 @@ async def _started(
         if server_away(error) or timed_out(error):
             raise NotConnected(
                 f"the Temporal server does not say whether task {task_id!r} has started ({error.message}); is it up? "
-                f"`refold show {task_id}` looks for the task. To start it again under this id is safe: an id starts "
-                "one task"
+                f"`refold show {quote(task_id)}` looks for the task. To start it again under this id is safe: an id "
+                "starts one task"
             ) from None
         raise server_refused(error, f"start task {task_id!r}") from None
 

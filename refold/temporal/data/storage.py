@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from stat import S_IMODE
 from typing import Protocol
 
@@ -308,7 +309,8 @@ class Folder:
             return
         if not self.make:
             raise StorageUnusable(
-                self.place, f"it does not exist; make it (`mkdir -p {self.path}`) or correct {ENV} in this process"
+                self.place,
+                f"it does not exist; make it (`mkdir -p {quote(str(self.path))}`) or correct {ENV} in this process",
             )
         try:
             # Values hold what people wrote, so only this user may read the folder.

@@ -12,6 +12,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from shlex import quote
 from typing import Any
 from uuid import uuid4
 
@@ -100,7 +101,8 @@ class ScheduleExists(EngineError):
     def __init__(self, id: str) -> None:
         self.id = id
         super().__init__(
-            f"schedule {id!r} exists already: `refold schedule show {id}` shows it; delete it first, or take another id"
+            f"schedule {id!r} exists already: `refold schedule show {quote(id)}` shows it; delete it first, or take "
+            "another id"
         )
 
 
