@@ -39,7 +39,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,6 +54,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.conversation import ChatRequest, Conversation, LlmOutcome
 from refold.core.chat import Reply
 from refold.core.commands import CallLlm, CallTool, Notify, Undoes
+from refold.core.errors import DefinitionError
 from refold.core.fold.snapshot import Given
 from refold.core.pins import unpinned
 from refold.core.retry_policy import Failure, FailureKind
@@ -76,7 +77,7 @@ from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledgered_call import until_answered
-from refold.effects.ledger.receipts import LedgerUnavailable, ReceiptState
+from refold.effects.ledger.receipts import Finished, LedgerUnavailable, ReceiptState
 from refold.effects.models.conversations import Recalled
 from refold.effects.models.owner_day import within_day
 from refold.effects.models.tail import Tail
@@ -86,7 +87,7 @@ from refold.effects.resources import Open, Resources
 from refold.effects.short.local import goes_over
 from refold.effects.short.stretch import RUNS, STRETCH, STRETCH_END, Record, Stretch
 from refold.effects.short.within import Within
-from refold.effects.tools import Tool, record_outcome
+from refold.effects.tools import Tool, receipt_left, record_outcome
 from refold.effects.tracing import note, note_content
 
 if TYPE_CHECKING:
@@ -303,7 +304,7 @@ async def _tool_effect(
     async def in_heartbeats() -> JsonValue:
         opened, reports = effects.open, Reports(info.attempt, activity.heartbeat)
         opened.models.put_off()
-        key = key_of_call(info.namespace, name, command.key, info.activity_id, scope=command.key_scope, owner=owner)
+        key = _key(info, attempt)
         # Made for each call: middleware may repeat one, and its requests begin with the first key again.
         invocation = partial(
             Invocation,
@@ -411,50 +412,62 @@ def _other_activity(effects: Resources) -> Callable[..., Awaitable[JsonValue]]:
         if kind.startswith(TOOL) and effects.mcp is not None and name in effects.mcp:
             return await _mcp_tool(effects, effects.mcp, args)
         if kind.startswith(TOOL):
-            listed = ", ".join([*sorted(effects.tools), *(f"{server}.…" for server in effects.servers)]) or "none"
-            missing = f"no tool {name!r} is registered; there are: {listed}"
-            if await _may_be_done(effects, name, args):
-                missing += "; a worker that had it may have called it, and was lost"
-                raise left_to_others("unknown_tool", missing, kind=FailureKind.UNKNOWN)
-            raise left_to_others("unknown_tool", missing)
+            return await _removed_tool(effects, name, args)
         raise left_to_others("unknown_activity", f"no activity {kind!r} is registered with this worker")
 
     return other
 
 
-async def _may_be_done(effects: Resources, name: str, args: Sequence[RawValue]) -> bool:
-    """Whether a call of a tool that this worker does not have has a receipt, by which it may have been made."""
-    if not args or _given(args) is not None:
-        return False
-    command, info, ledger = readable(CallTool, args[0]), activity.info(), effects.ledger_of_undone
-    name = unpinned(name)[0]
-    key = key_of_call(info.namespace, name, command.key, info.activity_id, scope=command.key_scope, owner=_owner(args))
+async def _removed_tool(effects: Resources, name: str, args: Sequence[RawValue]) -> JsonValue:
+    """A call of a tool that this worker does not have. Another worker may have it, or may have called it before it was
+    removed: the receipt knows."""
+    listed = ", ".join([*sorted(effects.tools), *(f"{server}.…" for server in effects.servers)]) or "none"
+    missing, info = f"no tool {name!r} is registered; there are: {listed}", activity.info()
+    if not args:  # another program's
+        raise left_to_others("unknown_tool", missing)
+    attempt, found, doubt = _attempt(args), None, ""
     try:
-        found = await asyncio.to_thread(ledger.look, key)
-    except LedgerUnavailable:
-        return effects.ledger is not None  # else none of the tools here needs one, and it may never have been set up
-    if found is None or found.fingerprint != ledger.ask(key, name, command.args).fingerprint:
-        return False
-    return found.state is not ReceiptState.RELEASED
+        look = partial(receipt_left, effects.ledger_of_undone, attempt.name, attempt.command, _key(info, attempt))
+        found = await asyncio.to_thread(look, decided=about_try(attempt.decided, info.attempt), why=missing)
+    except (LedgerUnavailable, DefinitionError) as error:
+        # A worker without a ledger has no tool that needs one, and there may never have been one.
+        doubt = "" if effects.ledger is None else str(error)
+    if found is not None and found.state is ReceiptState.DONE:
+        recorded = Finished(result=found.result or "null").value
 
+        async def call(*_: Any, **__: Any) -> JsonValue:
+            return recorded
 
-def _given(args: Sequence[RawValue]) -> Given | None:
-    return readable(Given, args[2]) if len(args) > 2 and args[2].payload.data else None
-
-
-def _owner(args: Sequence[RawValue]) -> str | None:
-    return activity.payload_converter().from_payload(args[3].payload, str) if len(args) > 3 else None
+        return await _tool_effect(effects, replace(attempt, given=None), call)
+    if found is not None and found.state is not ReceiptState.RELEASED:
+        doubt = "a worker that had it may have called it, and was lost"
+    if doubt and attempt.given is None:  # else a person has said what came of it
+        raise left_to_others("unknown_tool", f"{missing}; {doubt}", kind=FailureKind.UNKNOWN)
+    raise left_to_others("unknown_tool", missing)
 
 
 async def _mcp_tool(effects: Resources, mcp: McpTools, args: Sequence[RawValue]) -> JsonValue:
-    command = readable(CallTool, args[0])
-    # Without a type, since read as a number `true` would be the first fence.
-    decided = activity.payload_converter().from_payload(args[1].payload) if len(args) > 1 else 0
-
     async def call(command: CallTool, invocation: Invocation, opened: Open, **about: Any) -> JsonValue:
         return await mcp.call(command, invocation, opened.ledger, **about)
 
-    attempt = ToolAttempt(
-        name=unpinned(command.name)[0], command=command, decided=decided, given=_given(args), owner=_owner(args)
+    return await _tool_effect(effects, _attempt(args), call)
+
+
+def _attempt(args: Sequence[RawValue]) -> ToolAttempt:
+    """The attempt that the arguments of the dynamic activity are about."""
+    command, read = readable(CallTool, args[0]), activity.payload_converter().from_payload
+    return ToolAttempt(
+        name=unpinned(command.name)[0],
+        command=command,
+        # Without a type, since read as a number `true` would be the first fence.
+        decided=read(args[1].payload) if len(args) > 1 else 0,
+        given=readable(Given, args[2]) if len(args) > 2 and args[2].payload.data else None,
+        owner=read(args[3].payload, str) if len(args) > 3 else None,
     )
-    return await _tool_effect(effects, attempt, call)
+
+
+def _key(info: activity.Info, attempt: ToolAttempt) -> str:
+    command = attempt.command
+    return key_of_call(
+        info.namespace, attempt.name, command.key, info.activity_id, scope=command.key_scope, owner=attempt.owner
+    )

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -38,7 +38,7 @@ from refold.effects.failures.contained import awaited
 from refold.effects.failures.verdicts import Never, OutOfTime, Verdict
 from refold.effects.invocation import Invocation, Stopped, as_current
 from refold.effects.ledger.ledgered_call import LedgeredCall, NotBegun, StillRunning, reused, until_answered
-from refold.effects.ledger.receipts import LEASE_S, Ask, KeyReused
+from refold.effects.ledger.receipts import LEASE_S, Ask, Begun, KeyReused, LedgerReceipt, ReceiptState
 from refold.effects.threads import Threads
 
 if TYPE_CHECKING:
@@ -288,6 +288,37 @@ async def record_outcome(
     if isinstance(recorded, KeyReused):
         raise Verdict(reused(tool, ask.key, recorded))
     return recorded
+
+
+def receipt_left(
+    ledger: Ledger, tool: str, command: CallTool, key: str, *, decided: int, why: str
+) -> LedgerReceipt | None:
+    """The receipt of a call whose tool this worker does not have; None if there is none. Blocks.
+
+    Where a person has decided that the effect may be performed again, it is in doubt no more, and its receipt is
+    released: the call fails as one that was never made, as a tool's whose arguments do not fit any more.
+
+    Args:
+        ledger: The ledger with the receipt.
+        tool: The tool's name.
+        command: The tool call.
+        key: Its idempotency key.
+        decided: See `Ask.decided`.
+        why: Why the effect does not take place, for people.
+
+    Raises:
+        LedgerUnavailable: The receipt cannot be read or released.
+    """
+    ask, found = ledger.ask(key, tool, command.args, decided=decided), ledger.look(key)
+    # Without a business key the receipt is this call's, though middleware may have changed the arguments.
+    if found is None or (command.key is not None and found.fingerprint != ask.fingerprint):
+        return None
+    if decided and found.state not in (ReceiptState.DONE, ReceiptState.RELEASED):
+        answer = ledger.begin(replace(ask, fingerprint=found.fingerprint))
+        if isinstance(answer, Begun):
+            ledger.release(key, answer.fence, why)
+            return None
+    return found
 
 
 def _asked(

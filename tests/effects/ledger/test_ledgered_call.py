@@ -44,6 +44,8 @@ from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in
 from tests.services.payments import Moved, PaymentGateway
 
 KEY = wire_key(namespace="ns", tool="charge", key=INVOCATION)
+ONE_KEY = wire_key(namespace="ns", tool="charge", key="A")
+"""That of the calls with the key `A`."""
 CARGO: dict[str, JsonValue] = {"order": "A1", "cents": 500}
 TRANSIENT, PERMANENT, UNKNOWN = FailureKind
 
@@ -130,10 +132,11 @@ def left_behind(
     *,
     silent_for: float = 1000.0,
     lease_s: float | None = None,
+    key: str = KEY,
 ) -> None:
     """Another worker began the effect, and has fallen silent."""
     then = Ledger(store_of(str(ledger_file), clock=lambda: time.time() - silent_for), lease_s=lease_s)
-    told = then.begin(then.ask(KEY, "charge", CARGO if args is None else args, task_id="T0"))
+    told = then.begin(then.ask(key, "charge", CARGO if args is None else args, task_id="T0"))
     assert isinstance(told, Begun)
 
 
@@ -647,37 +650,92 @@ async def test_what_was_done_before_a_tools_arguments_changed_is_known(ledger_fi
         assert (await failed(bench, args={"order": "A1"})).type == "arguments", "it is another call"
 
 
-@pytest.mark.parametrize("then", ["begun", "done", "released", "never", "with other arguments"])
+@pytest.mark.parametrize("then", ["begun", "released", "never", "with other arguments"])
 async def test_what_may_have_been_done_before_a_tool_was_removed_is_in_doubt(ledger_file: Path, then: str) -> None:
     """
     A worker that was lost may have made the call, before a deployment removed the tool: a skill that is told that there
     is no such tool takes the effect for one that has not taken place.
     """
     if then != "never":
-        left_behind(ledger_file, {"order": "A2"} if then == "with other arguments" else None)
-    if then == "done":
-        Ledger(str(ledger_file)).finish(KEY, 1, "charged")
-    elif then == "released":
-        Ledger(str(ledger_file)).release(KEY, 1, "no card")
-    may_be_done = then in ("begun", "done")
+        left_behind(ledger_file, {"order": "A2"} if then == "with other arguments" else None, key=ONE_KEY)
+    if then == "released":
+        Ledger(str(ledger_file)).release(ONE_KEY, 1, "no card")
+    may_be_done = then == "begun"
     async with at_work() as bench:
-        found = await removed(bench)
-        given = await removed(bench, Given(outcome="charged"))
+        found = await removed(bench, key="A")
+        given = await removed(bench, key="A", given=Given(outcome="charged"))
 
     assert (found.type, found.kind) == ("unknown_tool", UNKNOWN if may_be_done else PERMANENT)
     assert ("may have called it" in found.message) is may_be_done
     assert given.kind is PERMANENT, "a person has said what came of it"
 
 
-async def removed(bench: Bench, *given: Any) -> Failure:
-    """How a call of a tool fails that the worker does not have."""
+@pytest.mark.parametrize("given", [None, Given(outcome="nothing")])
+async def test_what_was_done_before_a_tool_was_removed_is_known(ledger_file: Path, given: Given | None) -> None:
+    """
+    Its receipt has the result, also where middleware that this worker lacks has changed the arguments.
+    """
+    left_behind(ledger_file, {"order": "A1, for ada"})
+    Ledger(str(ledger_file)).finish(KEY, 1, "charged")
+    async with at_work() as bench:
+        assert await call_removed(bench, given=given) == "charged"
+
+
+@pytest.mark.parametrize("decided", [True, 1])
+async def test_a_removed_tools_call_that_may_be_repeated_fails(ledger_file: Path, decided: int | bool) -> None:
+    """
+    Once a person has decided that the effect may be performed again, it is in doubt no more: the skill hears that there
+    is no such tool, instead of the person, who would be asked for ever.
+    """
+    left_behind(ledger_file)
+    async with at_work() as bench:
+        again = [await removed(bench, decided=decided), await removed(bench)]
+
+    assert [one.kind for one in again] == [PERMANENT, PERMANENT]
+    assert receipt(ledger_file).state is ReceiptState.RELEASED
+
+
+async def test_a_removed_tools_call_that_is_under_way_is_not_given_up(ledger_file: Path) -> None:
+    """
+    Another worker has the tool, and performs the effect: what was decided is not about this attempt.
+    """
+    left_behind(ledger_file, silent_for=0.0)
+    async with at_work() as bench:
+        assert (await removed(bench, decided=True)).kind is UNKNOWN
+
+    assert receipt(ledger_file).state is ReceiptState.EXECUTING
+
+
+async def test_a_ledger_that_cannot_be_is_no_reason_to_hide_that_there_is_no_tool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    A worker whose tools need no ledger starts whatever the setting is.
+    """
+    monkeypatch.setenv("REFOLD_LEDGER", "mysql://ledger")
+    async with at_work() as bench:
+        failure = await removed(bench)
+
+    assert (failure.type, failure.kind) == ("unknown_tool", PERMANENT)
+
+
+async def call_removed(
+    bench: Bench, *, key: str | None = None, decided: int | bool = 0, given: Given | None = None
+) -> Any:
+    """What a call comes to of a tool that the worker does not have."""
     env = bench.environment
     env.info = replace(env.info, activity_type="tool.charge")
-    args = [CallTool(id="c", name="charge", args=CARGO), 0, *given]
     env.payload_converter = data_converter().payload_converter
-    sent = [RawValue(payload) for payload in env.payload_converter.to_payloads(args)]
+    args = [CallTool(id="c", name="charge", args=CARGO, key=key), decided, *([] if given is None else [given])]
+    return await env.run(
+        bench.effects.activities[-1], [RawValue(one) for one in env.payload_converter.to_payloads(args)]
+    )
+
+
+async def removed(bench: Bench, **more: Any) -> Failure:
+    """How such a call fails."""
     with pytest.raises(ApplicationError) as caught:
-        await env.run(bench.effects.activities[-1], sent)
+        await call_removed(bench, **more)
     return failure_in(caught.value, left=True)
 
 
