@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +35,9 @@ T = TypeVar("T", bound=LlmOutcome | Reply)
 LIMITS = ("usd", "tokens")
 PAID: ContextVar[Callable[[Usage], None]] = ContextVar("refold_paid", default=lambda usage: None)
 """Told after each answer of a model call what the call has used so far: one that is canceled later returns nothing."""
+
+COUNTED_S = 5.0
+"""For how long a canceled call waits until it is counted, in seconds; after that it is counted in the background."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +97,8 @@ async def within_day(day: OwnerDay, settings: Mapping[str, JsonValue], call: Cal
         result = await call()
     except asyncio.CancelledError:
         if paid:
-            await day.add(paid[-1])
+            with suppress(TimeoutError, Verdict):  # a worker that is stopped waits for this call
+                await asyncio.wait_for(day.add(paid[-1]), COUNTED_S)
         raise
     except Verdict as verdict:
         if in_vain := paid_in_vain(verdict.failure.details):

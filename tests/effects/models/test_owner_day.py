@@ -7,7 +7,7 @@ import contextlib
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import JsonValue
@@ -18,8 +18,10 @@ from refold.core.chat import Usage
 from refold.core.commands import CallLlm
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.activities import Effects
+from refold.effects.ledger.receipts import LedgerUnavailable
 from refold.effects.ledger.spending import DaySpent, Spending
 from refold.effects.ledger.store import Store, store_of
+from refold.effects.models import owner_day
 from tests.effects.conftest import Bench, failure_in
 from tests.services.openai_server import OpenAIServer, Trouble
 
@@ -109,6 +111,33 @@ async def test_what_a_canceled_call_was_answered_is_counted(bench: Bench, openai
         await asking
 
     assert (await fails(bench, asked)).type == "owner_day_spent"
+
+
+async def test_a_canceled_call_does_not_wait_for_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Not without end: a worker that is stopped waits until its calls have ended, and cancels each once.
+    """
+    monkeypatch.setattr(owner_day, "COUNTED_S", 0.1)
+    begun = asyncio.Event()
+
+    class Away:
+        def add(self, *_: Any, **__: Any) -> None:
+            raise LedgerUnavailable("ledger", "its database is away")
+
+    async def ask() -> Any:
+        owner_day.PAID.get()(Usage(input_tokens=7))
+        begun.set()
+        await asyncio.Event().wait()
+
+    day = owner_day.OwnerDay(open=cast("Any", Away), owner="ada", invocation_id="T/1.1")
+    calling = asyncio.create_task(owner_day.within_day(day, {"owner_day": {}}, ask))
+    await begun.wait()
+    calling.cancel()
+    ended, _ = await asyncio.wait([calling], timeout=10)
+    calling.cancel()
+
+    assert ended, "it waits"
+    assert calling.cancelled()
 
 
 async def test_dollars_need_a_price(bench: Bench, openai: OpenAIServer) -> None:
