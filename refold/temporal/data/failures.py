@@ -12,6 +12,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, CancelledError
 
+from refold.core import retry_policy
 from refold.core.values import shortened
 from refold.engine import CodecError, PayloadTooLarge, StorageError
 from refold.seen import metrics
@@ -57,11 +58,8 @@ class RefoldFailureConverter(DefaultFailureConverter):
             if not isinstance(exception, ApplicationError):
                 raise
             failure.Clear()
-            bare = ApplicationError(
-                f"{exception.message} (its details are left out: {error})",
-                type=exception.type,
-                non_retryable=exception.non_retryable,
-            )
+            message = shortened(f"{exception.message} (its details are left out: {error})", FAILURE_CHARS)
+            bare = without_details(exception, message)
             super().to_failure(bare.with_traceback(exception.__traceback__), payload_converter, failure)
 
 
@@ -81,6 +79,21 @@ class EncodedFailureConverter(RefoldFailureConverter):
                 failure.ClearField("cause")  # encoded, for which the codec is needed
         else:
             _encode_attributes(failure, payload_converter)
+
+
+def without_details(error: ApplicationError, message: str) -> ApplicationError:
+    """An effect's failure in other words, but of its kind: nobody may take an outcome that is unknown for an effect
+    that has not taken place."""
+    less = {"message": message, "details": None}
+    kept = [one.model_copy(update=less) for one in error.details if isinstance(one, retry_policy.Failure)]
+    return ApplicationError(
+        message,
+        *kept,
+        type=error.type,
+        non_retryable=error.non_retryable,
+        next_retry_delay=error.next_retry_delay,
+        category=error.category,
+    )
 
 
 def _is_canceled(exception: BaseException) -> bool:

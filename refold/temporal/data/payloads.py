@@ -51,6 +51,7 @@ from temporalio.converter import (
     StorageDriverSelectContext,
     StorageDriverStoreContext,
 )
+from temporalio.exceptions import ApplicationError
 
 from refold.core.values import Deferred
 from refold.engine import CodecError, PayloadTooLarge, StorageError
@@ -66,7 +67,7 @@ from refold.temporal.data.codec import (
     unlike,
     unlike_keys,
 )
-from refold.temporal.data.failures import EncodedFailureConverter, RefoldFailureConverter
+from refold.temporal.data.failures import EncodedFailureConverter, RefoldFailureConverter, without_details
 from refold.temporal.data.storage import (
     ENV,
     VALUE_KEY,
@@ -293,13 +294,21 @@ class RefoldConverter(DataConverter):
             failure = Failure()
             try:
                 await self.encode_failure(outcome, failure)
-            except PayloadTooLarge as error:  # the codec never takes it; of this error, it is given nothing
+            except PayloadTooLarge as error:  # the codec never takes it
                 failure.Clear()
-                await super().encode_failure(error, failure)
+                await self._encode_less(outcome, error, failure)
             _KEPT.set(_Kept(outcome, failure))
         else:
             plain = None if final else self.payload_converter.to_payloads([outcome])
             _KEPT.set(_Kept(outcome, await self.encode([outcome]), plain))
+
+    async def _encode_less(self, outcome: BaseException, why: PayloadTooLarge, failure: Failure) -> None:
+        less = without_details(outcome, str(why)) if isinstance(outcome, ApplicationError) else why
+        try:
+            await super().encode_failure(less, failure)
+        except PayloadTooLarge:
+            failure.Clear()
+            await super().encode_failure(why, failure)  # of which the codec is given nothing
 
     def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
         # The SDK would copy the converter for each value, to give the driver a context. refold's driver needs none,

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from refold import Status
+from refold.core import retry_policy as failures
 from refold.effects import attempt
+from refold.effects.attempt import as_application_error
+from refold.effects.short import local
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.codec import CodecUnusable
 from refold.temporal.data.failures import NOT_READABLE
@@ -21,7 +26,7 @@ from refold.temporal.data.storage import Off
 from refold.temporal.dev import DevServer
 from tests.temporal.conftest import PATIENT
 from tests.temporal.data import away_skills
-from tests.temporal.data.away_skills import CODEC, RUNS
+from tests.temporal.data.away_skills import CODEC, ERRORS, MANY, RUNS
 from tests.temporal.test_task import settled, text
 
 
@@ -127,6 +132,27 @@ async def test_what_a_codec_never_takes_is_not_held(engine: TemporalEngine, skil
 
     assert (ended.status, dict(RUNS)) == (Status.FAILED, {how: 1})
     assert "the key service takes 4,096 bytes" in ended.reason
+
+
+@pytest.mark.parametrize("short", [False, True], ids=["an activity's", "within a workflow task"])
+async def test_a_failure_that_a_codec_never_takes_keeps_its_kind(short: bool) -> None:
+    """
+    An effect whose outcome is unknown would be taken for one that has not taken place.
+    """
+    doubt = failures.Failure(kind=failures.FailureKind.UNKNOWN, type="outcome_unknown", message="half of it", again_s=9)
+    error, sent = as_application_error(doubt), Failure()
+    CODEC.refusals["encode"], CODEC.error = MANY, ERRORS["too long"]
+    converter = data_converter(Off(), CODEC)
+    if short:
+        env = ActivityEnvironment(client=cast("Client", SimpleNamespace(data_converter=converter)))
+        error = await env.run(local._sendable, error)
+    await converter.keep(error, final=True)
+    await converter.encode_failure(error, sent)
+    read = cast("ApplicationError", await data_converter(Off(), CODEC.inner).decode_failure(sent))
+
+    assert failures.Failure.model_validate(read.details[0]) == doubt.model_copy(
+        update={"message": "the key service takes 4,096 bytes"}
+    )
 
 
 async def test_an_activity_of_the_programs_own_goes_on_by_the_last_heartbeat_that_was_sent(

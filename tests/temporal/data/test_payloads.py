@@ -26,6 +26,9 @@ from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 
+from refold.core import retry_policy
+from refold.effects.attempt import as_application_error
+from refold.effects.failures.building import transient
 from refold.engine import PayloadTooLarge, StorageError
 from refold.temporal.data.failures import FAILURE_CAUSES
 from refold.temporal.data.inputs import Unread, for_tasks
@@ -458,6 +461,21 @@ async def test_a_failure_whose_details_do_not_fit_is_still_told() -> None:
     assert error.type == "Rejected"
     assert error.details == ()
     assert error.message.startswith("rejected (its details are left out: a value of 3,000,0")
+
+
+async def test_a_failure_whose_details_do_not_fit_keeps_its_kind() -> None:
+    """
+    Whether its effect may have taken place, and whether to try again, is no detail.
+    """
+    converter, sent = data_converter(Off()), Failure()
+    told = transient("busy", "later", details=TOO_LARGE)
+    await converter.encode_failure(as_application_error(told), sent)
+    error = await converter.decode_failure(sent)
+
+    assert isinstance(error, ApplicationError)
+    read = retry_policy.Failure.model_validate(error.details[0])
+    assert (read.kind, read.type, read.details) == (told.kind, "busy", None)
+    assert read.message == error.message
 
 
 async def test_a_failure_with_many_causes_is_cut() -> None:
