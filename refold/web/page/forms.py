@@ -45,7 +45,7 @@ class Field:
     Attributes:
         path: Where its value stands in the whole: keys from the outside in; empty for the whole itself.
         kind: What is typed in.
-        required: Whether it must be filled in.
+        required: Whether it must be filled in: also where a default that is no text is there, and null is not allowed.
         null: Whether null may stand in its place.
         given: Whether it must be given, as null at least.
         help: The schema's description.
@@ -111,10 +111,12 @@ def _field(path: tuple[str, ...], part: Mapping[str, Any], root: Mapping[str, An
     choices = tuple(json.dumps(one, ensure_ascii=False) for one in met.get("enum", ()))
     if "const" in met:
         choices = (json.dumps(met["const"], ensure_ascii=False),)
+    # Emptied, a text is an empty one; anything else would be the default again, which somebody has just removed.
+    stays = usual is not None and kind not in ("line", "lines")
     return Field(
         path=path,
         kind=kind,
-        required=required and not optional,
+        required=(required or stays) and not optional,
         null=optional,
         given=required,
         help=str(part.get("description", met.get("description", ""))),
@@ -228,22 +230,22 @@ def _written(value: JsonValue, kind: Kind) -> str:
 
 def filled(fields: Sequence[Field], form: Mapping[str, str]) -> JsonValue:
     """What a person typed, as JSON: an object of what is not left out, or the one value of a form for a whole, None
-    if it is left empty and may be. A field that nobody touched has the value that it had at first; one that somebody
-    emptied is null where it may be, and an empty text where it is one.
+    if it is left empty and may be. A field that nobody touched, or that the form lacks, has the value that it had at
+    first; one that somebody emptied is null where it may be, and an empty text where it is one.
 
     Raises:
-        InputRejected: A field cannot be read; the message names each, and what it takes.
+        InputRejected: A field cannot be read, or is empty and may not be; the message names each, and what it takes.
     """
     whole: dict[str, JsonValue] = {}
     wrong: list[str] = []
     for field in fields:
-        text = form.get(field.name, "")
-        if text == _from_browser(field):
+        text = form.get(field.name)
+        if text is None or text == _from_browser(field):
             text = field.value
         empty = not text.strip() and not field.required
         if empty and not field.path:
             return None
-        if empty and not _says(field, form):
+        if empty and not _says(field):
             continue
         try:
             value = None if empty and field.null else _read(field, text)
@@ -261,9 +263,9 @@ def filled(fields: Sequence[Field], form: Mapping[str, str]) -> JsonValue:
     return whole
 
 
-def _says(field: Field, form: Mapping[str, str]) -> bool:
+def _says(field: Field) -> bool:
     """Whether a field that is empty says something, and is not left out."""
-    emptied = field.name in form and field.value.strip() != ""
+    emptied = field.value.strip() != ""
     return (emptied and field.kind in ("line", "lines")) or (field.null and (emptied or field.given))
 
 

@@ -6,13 +6,13 @@ import html
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import pytest
-from pydantic import BaseModel, Field, JsonValue, RootModel
+from pydantic import BaseModel, Field, JsonValue, RootModel, ValidationError
 
 from refold import Content, Ctx, GatePolicy, Status, Transition, flow_skill, step
 from refold.core.commands import AskApproval
@@ -202,7 +202,18 @@ class Briefing(BaseModel):
     code: str = "a\0b\r"
     hint: str | None = "Call first."
     many: int | None = 3
+
+
+class Amounts(BaseModel):
+    """What can be neither empty nor null."""
+
     few: int = 3
+    share: float = 0.5
+    sure: bool = True
+    kind: Literal["S", "L"] = "L"
+    tags: list[str] = ["a"]
+    day: date = date(2026, 1, 31)
+    nothing: int | None = None
 
 
 def test_a_default_that_nobody_touched_is_the_default() -> None:
@@ -214,6 +225,8 @@ def test_a_default_that_nobody_touched_is_the_default() -> None:
 
     assert Briefing.model_validate(filled(fields_for(Briefing), form)) == Briefing()
     assert Briefing.model_validate(filled(fields_for(Briefing), {})) == Briefing()
+    for form in ({one.name: one.value for one in fields_for(Amounts)}, {}):
+        assert Amounts.model_validate(filled(fields_for(Amounts), form)) == Amounts()
 
 
 class Bare(BaseModel):
@@ -234,11 +247,14 @@ def test_what_may_be_null_and_must_be_given_is_null_where_it_is_left_empty() -> 
 
 def test_a_default_that_somebody_has_removed_does_not_come_back() -> None:
     """
-    The text is empty then, or null where that is allowed; what can be neither is as usual.
+    The text is empty then, or null where that is allowed; what can be neither is asked for.
     """
     emptied = filled(fields_for(Briefing), dict.fromkeys((one.name for one in fields_for(Briefing)), ""))
 
     assert emptied == {"text": "", "code": "", "hint": None, "many": None}
+    for field in fields_for(Amounts)[:-1]:
+        with pytest.raises((InputRejected, ValidationError), match=field.label):
+            Amounts.model_validate(filled(fields_for(Amounts), {field.name: ""}))
 
 
 @pytest.mark.parametrize(("typed", "result"), [('"by hand"', "by hand"), ("null", None), (" ", ...)])
