@@ -15,6 +15,7 @@ Rule 3: nothing is traced on replay. What is performed again is traced again, wi
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib
 import logging
 import os
@@ -43,6 +44,7 @@ from refold.core.errors import DefinitionError
 from refold.core.lineage.ids import place
 from refold.effects.short.stretch import STRETCH
 from refold.effects.tracing import TRACED
+from refold.seen.logs import logger
 from refold.temporal.traced import HEADER, TELL, Moment, tell
 
 ENV = "REFOLD_TRACES"
@@ -50,6 +52,8 @@ CONTENT_ENV = "REFOLD_TRACES_CONTENT"
 OTLP = "otlp"
 FLUSH_S = 2.0
 """How long a process that ends waits for a collector that does not answer, in seconds."""
+
+log = logger(__name__)
 
 Attributes = Mapping[str, str | int | float | bool]
 
@@ -323,22 +327,35 @@ def _with(headers: Mapping[str, Payload], below: Payload | None = None) -> Mappi
 
 
 class TracesFile(SpanExporter):
-    """Appends each span to a file, as one line of JSON. Any number of processes may share the file."""
+    """Appends each span to a file, as one line of JSON. Any number of processes may share the file.
+
+    A span that cannot be written (a full disk) is dropped. The log says so of the first one, and again after one that
+    was written.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._failing = False
+        self._begin = b""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """See the SDK."""
-        lines = "".join(span.to_json(indent=None) + "\n" for span in spans).encode()
+        lines = self._begin + "".join(span.to_json(indent=None) + "\n" for span in spans).encode()
         try:
             file = _appending(self._path)
             try:
-                os.write(file, lines)  # in one piece, so that lines of two processes do not mix
+                written = os.write(file, lines)  # in one piece: lines of two processes do not mix
             finally:
                 os.close(file)
-        except OSError:
+            if written < len(lines):
+                self._begin = b"\n"  # the next span is not to stand behind a part of this one
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            if not self._failing:
+                log.warning("traces_lost", file=str(self._path), error=error.strerror)
+            self._failing = True
             return SpanExportResult.FAILURE
+        self._failing, self._begin = False, b""
         return SpanExportResult.SUCCESS
 
 

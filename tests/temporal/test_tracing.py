@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from structlog.testing import capture_logs
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import WorkflowInterceptorClassInput
 
@@ -74,3 +77,31 @@ def test_a_file_of_traces_is_its_users_own(tmp_path: Path) -> None:
 
     assert '"name": "paused"' in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_spans_that_a_full_disk_does_not_take_are_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    They are lost, and nothing else: once there is room again, each line is a span, also after half of one.
+    """
+    file, write = tmp_path / "traces.jsonl", os.write
+    tracer = provider_of(str(file)).get_tracer("t")
+
+    def traced(*names: str) -> None:
+        for name in names:
+            with tracer.start_as_current_span(name):
+                pass
+
+    with capture_logs() as logs:
+        file.unlink()
+        file.symlink_to("/dev/full")
+        traced("a", "b")
+        file.unlink()
+        traced("c")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", lambda at, data: write(at, data[: len(data) // 2]))
+            traced("d")
+        traced("e", "f")
+
+    lines = file.read_text().splitlines()
+    assert [json.loads(lines[number])["name"] for number in (0, 2, 3)] == ["c", "e", "f"]
+    assert [(line["event"], line["error"]) for line in logs] == [("traces_lost", "No space left on device")] * 2
