@@ -99,10 +99,11 @@ def count(metric: Metric, *values: str, by: int = 1) -> None:
     Args:
         metric: The counter.
         values: Its labels' values, in their order.
-        by: 0 shows the series before anything has happened, so that the first event is an increase.
+        by: 0 shows the series before anything has happened, so that the first event is an increase. A number that no
+            counter takes, such as tokens below 0 or beyond 64 bits, counts as 0.
     """
     if _process.instruments is not None:
-        _process.instruments[metric.name].of(values).add(by)
+        _process.instruments[metric.name].of(values).add(by if 0 <= by < 2**63 else 0)
 
 
 def observe(metric: Metric, seconds: float, *values: str) -> None:

@@ -55,6 +55,18 @@ def test_clocks_that_differ_give_no_negative_duration() -> None:
     assert kept.of("refold_state_seconds") == 0
 
 
+@pytest.mark.parametrize("tokens", [-1, 2**64])
+def test_a_number_that_no_counter_takes_counts_as_0(tokens: int) -> None:
+    """
+    A provider may say anything of its tokens. The SDK's counter raises, and what else the reply counts would be lost.
+    """
+    with counting() as kept:
+        count(metrics.TOKENS, "refund", "a:one", "input", by=tokens)
+        count(metrics.TOKENS, "refund", "a:one", "input", by=5)
+
+    assert kept.of("refold_tokens") == 5
+
+
 def test_too_few_labels_are_a_mistake() -> None:
     """
     A counter that is given other labels than it has says which it has.
