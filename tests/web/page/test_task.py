@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from refold import Artifact, Content, Ctx, InputRejected, Part, Status, Transition, flow_skill, step
+from refold import Artifact, Content, Ctx, InputRejected, Part, Status, TaskState, Transition, flow_skill, step
 from refold.core.errors import RefoldError
 from refold.engine import Listed, News, NoWorker, Place, TaskFilter
+from refold.record import TaskRecord
 from refold.testing import FakeEngine
 from refold.web.page.streams import Bell, OpenStreams, task_news
 from refold.web.page.waiting import Waiting
 from tests.web.page.conftest import Browser, Open
 from tests.web.page.skills import SKILLS
-from tests.web.page.test_inbox import approval, order
+from tests.web.page.test_inbox import TEA, approval, order
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 
@@ -219,6 +220,29 @@ async def test_what_cannot_be_read_without_a_worker_is_not_said_to_be_gone(open_
     assert "There are none yet." not in page
     engine.worker = True
     assert (await ada.get("/artifact/f1?name=b")).status_code == 404
+
+
+async def test_whether_there_are_results_is_said_where_it_is_known(
+    open_page: Open, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Of a task that has not begun: none. Of one that Temporal ended from outside, nobody knows.
+    """
+    await engine.start("order", Content.from_data(dict(TEA)), task_id="later", start_delay=timedelta(hours=1))
+    await order(engine)
+    record = await engine.record("o1")
+    outside = {"status": Status.FAILED, "lifecycle": TaskState.FAILED, "note": "Temporal ended it from outside"}
+    ada = await open_page(loopback="ada")
+
+    assert "There are none yet." in (await ada.get("/content/later")).text
+
+    async def recorded(task_id: str) -> TaskRecord:
+        return record.changed(outside)
+
+    monkeypatch.setattr(engine, "record", recorded)
+    page = (await ada.get("/content/o1")).text
+    assert "Not known." in page
+    assert "The task handed over none." not in page
 
 
 async def test_a_part_is_found_in_temporals_own_ui(open_page: Open, engine: FakeEngine) -> None:
