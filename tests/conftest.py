@@ -25,8 +25,9 @@ for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
-# How long an example takes says nothing on a machine that others share.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says nothing on a machine that others share. Each run draws other examples; where the
+# environment says that it is CI, Hypothesis would draw the same ones each time.
+settings.register_profile("tests", deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
 
