@@ -185,20 +185,21 @@ async def test_a_timer_rings_once_there_is_a_worker() -> None:
 @pytest.mark.slow
 async def test_much_to_do_is_no_loop() -> None:
     """
-    A day of looking each minute, hundreds of tasks that begin at once, and a hundred parts of one task.
+    A day of looking each minute, many tasks that begin at once, and many parts of one task: each of them has fewer
+    events than the limit, and all of them together have more.
     """
     polling = FakeEngine([Polls])
     await polling.start("polls", TEXT("60"), task_id="T")
     await polling.advance(24 * 3600)
-    engine = FakeEngine([Hello, Fans], answers={"greeting": "Hello."}, auto=False)
+    engine = FakeEngine([Hello, Fans], answers={"greeting": "Hello."}, auto=False, limit=150)
     await engine.start("fans", TEXT("go"), task_id="F")
-    for _ in range(501):
+    for _ in range(151):
         await engine.start("hello", TEXT("Ada"))
     await engine.settle()
 
     assert (await polling.look("T")).seq == 1 + 24 * 60
     assert (await engine.look("F")).messages[-1].text == "100 greetings"
-    assert await engine.count(TaskFilter(skill="hello", lifecycle=TaskState.DONE)) == 601
+    assert await engine.count(TaskFilter(skill="hello", lifecycle=TaskState.DONE)) == 251
 
 
 @flow_skill(id="counts")
