@@ -19,6 +19,7 @@ from refold.compatibility import carried, entered, resumed
 from refold.core.commands import CallSkill
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, wanted
+from refold.engine import TaskView
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals, why_unanswered
 from refold.temporal.upgrade.replay_check import ReplayCheck
@@ -28,10 +29,12 @@ BEFORE = (
     "with the old code on the workers and at hand, `refold upgrade --before-deploy`, and deploy then; or make the "
     "change under `ctx.patched`"
 )
+BACK = "put the code that recorded it back on the workers; `refold upgrade --dry-run` then says what helps"
 STAY = "keep the old code for it until it has left the step, or make the change under `ctx.patched`"
 CONVERT = "raise the skill's `version=`, and write an `upgrade` that says what becomes of it"
 """The ways out of what does not fit: seal the task first, which helps where the new code can go on from its snapshot;
-leave it where it is; or say what becomes of what it has saved."""
+put the old code back, if no worker has it, since only that knows the snapshot; leave the task where it is; or say what
+becomes of what it has saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +81,33 @@ class Checks:
             why = await self._replay.why_not(history)
         if not why:
             return None
-        as_data = not isinstance(await self.state(task), Misfit)
-        return Misfit(why, BEFORE if as_data else STAY)
+        snapshot = await self._snapshot(task)
+        if isinstance(snapshot, Misfit) or await self._stands_still(task):
+            return Misfit(why, BACK)
+        return Misfit(why, BEFORE if self._objection(task, snapshot) is None else STAY)
 
     async def state(self, task: WorkflowExecutionDescription) -> Snapshot | Misfit:
         """A task's snapshot, as its worker gives it, if the code at hand can go on from it and loses nothing of it."""
         if (unknown := self._unknown(task)) is not None:
             return unknown
+        snapshot = await self._snapshot(task)
+        return snapshot if isinstance(snapshot, Misfit) else self._objection(task, snapshot) or snapshot
+
+    async def _snapshot(self, task: WorkflowExecutionDescription) -> Snapshot | Misfit:
         try:
-            snapshot = await self._connection.query(task.id, "snapshot", kind=Snapshot, run_id=task.run_id)
+            return await self._connection.query(task.id, "snapshot", kind=Snapshot, run_id=task.run_id)
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
             return Misfit(await why_unanswered(self._connection.client, error, task))
+
+    async def _stands_still(self, task: WorkflowExecutionDescription) -> bool:
+        """Whether the code of the task's worker does not fit, either: its snapshot is what that code makes of it."""
+        try:
+            return bool((await self._connection.query(task.id, "status", kind=TaskView, run_id=task.run_id)).differs)
+        except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError):
+            return True  # the code of the worker that answered before does not answer now
+
+    def _objection(self, task: WorkflowExecutionDescription, snapshot: Snapshot) -> Misfit | None:
+        """Why the code at hand cannot go on from a snapshot, or would lose some of it."""
         skill = self._skills[task.workflow_type]
         if why := resumed(skill, snapshot).why_not:
             return Misfit(f"the code at hand cannot go on from where it stands: {why}", STAY)
@@ -97,7 +116,7 @@ class Checks:
             return Misfit(why, CONVERT)
         if why := entered(skill, snapshot).why_not:
             return Misfit(why, STAY)
-        return snapshot
+        return None
 
     def _unknown(self, task: WorkflowExecutionDescription) -> Misfit | None:
         if task.workflow_type in self._skills:

@@ -30,6 +30,7 @@ from refold.temporal import Outcome, RefoldPlugin, TaskUpgrade, TemporalEngine, 
 from refold.temporal.data.search_attributes import SKILL
 from refold.temporal.data.storage import Folder
 from refold.temporal.upgrade import upgrade as upgrading
+from refold.temporal.upgrade.checks import BACK, BEFORE, STAY
 from refold.temporal.upgrade.sealing import seal, taken
 from refold.testing.play import START
 from tests.temporal.conftest import PATIENT
@@ -160,6 +161,30 @@ async def test_sealed_by_old_code_before_a_deploy(
     assert "step 'begin' asked for tool:pay" in fits[asks].why
     assert "Failed activation" not in caplog.text, "a check says what it found, and no more"
     assert done.messages[-1].text == "on, then"
+
+
+@pytest.mark.parametrize("skills", [new_skills, None], ids=["new workers", "no workers"])
+async def test_whether_a_seal_helps_only_the_code_that_recorded_a_task_can_tell(
+    hasty_client: Client, values: Folder, skills: Any
+) -> None:
+    """
+    Once its workers are gone, the way out is not a seal, which may not help: it is to put that code back, and to ask.
+    """
+    queue = "too_late" if skills is None else "too_late_with_new"
+    engine = TemporalEngine(hasty_client, queue)
+    doors["south"].set()
+    async with worker(hasty_client, values, sealed_skills, queue, "b1"):
+        ids = [await begun(engine, skill, "south") for skill in ("passes", "asks_twice")]
+    if skills is None:
+        late = await moved(engine, new_skills, ids, dry_run=True)
+    else:
+        async with worker(hasty_client, values, skills, queue, "b2"):
+            late = await moved(engine, new_skills, ids, dry_run=True, to="b3")
+    async with worker(hasty_client, values, sealed_skills, queue, "b1"):
+        in_time = await moved(engine, new_skills, ids, dry_run=True, to="b3")
+
+    assert [late[id].way_out for id in ids] == [BACK] * 2
+    assert [in_time[id].way_out for id in ids] == [BEFORE, STAY]
 
 
 async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
