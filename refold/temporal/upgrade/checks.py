@@ -31,10 +31,11 @@ BEFORE = (
 )
 BACK = "put the code that recorded it back on the workers; `refold upgrade --dry-run` then says what helps"
 STAY = "keep the old code for it until it has left the step, or make the change under `ctx.patched`"
+NEWER = "keep the newer code for it, which has saved its state: code of an older `version=` cannot read that"
 CONVERT = "raise the skill's `version=`, and write an `upgrade` that says what becomes of it"
 """The ways out of what does not fit: seal the task first, which helps where the new code can go on from its snapshot;
-put the old code back, if no worker has it, since only that knows the snapshot; leave the task where it is; or say what
-becomes of what it has saved."""
+put the old code back, if no worker has it, since only that knows the snapshot; leave the task where it is; leave it to
+newer code, after a rollback; or say what becomes of what it has saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,9 @@ class Checks:
         snapshot = await self._snapshot(task)
         if isinstance(snapshot, Misfit) or await self._stands_still(task):
             return Misfit(why, BACK)
-        return Misfit(why, BEFORE if self._objection(task, snapshot) is None else STAY)
+        if (objection := self._objection(task, snapshot)) is None:
+            return Misfit(why, BEFORE)
+        return Misfit(why, NEWER if objection.way_out == NEWER else STAY)
 
     async def state(self, task: WorkflowExecutionDescription) -> Snapshot | Misfit:
         """A task's snapshot, as its worker gives it, if the code at hand can go on from it and loses nothing of it."""
@@ -110,7 +113,8 @@ class Checks:
         """Why the code at hand cannot go on from a snapshot, or would lose some of it."""
         skill = self._skills[task.workflow_type]
         if why := resumed(skill, snapshot).why_not:
-            return Misfit(f"the code at hand cannot go on from where it stands: {why}", STAY)
+            way_out = NEWER if snapshot.skill_version > skill.options.version else STAY
+            return Misfit(f"the code at hand cannot go on from where it stands: {why}", way_out)
         # A run that has begun goes on without such a value, so this is the last moment to keep it.
         if why := carried(skill, snapshot).why_not:
             return Misfit(why, CONVERT)

@@ -30,7 +30,7 @@ from refold.temporal import Outcome, RefoldPlugin, TaskUpgrade, TemporalEngine, 
 from refold.temporal.data.search_attributes import SKILL
 from refold.temporal.data.storage import Folder
 from refold.temporal.upgrade import upgrade as upgrading
-from refold.temporal.upgrade.checks import BACK, BEFORE, STAY
+from refold.temporal.upgrade.checks import BACK, BEFORE, NEWER, STAY
 from refold.temporal.upgrade.sealing import seal, taken
 from refold.testing.play import START
 from tests.temporal.conftest import PATIENT
@@ -407,9 +407,12 @@ async def test_code_that_cannot_read_a_state_loses_nothing(client: Client, value
     async with worker(client, values, sealed_skills, "rollback", "b1"):
         note = (await engine.look(task_id)).note
     async with worker(client, values, new_skills, "rollback", "b2"):
+        back = (await moved(engine, sealed_skills, [task_id], to="b1", dry_run=True))[task_id]
         await engine.decide(task_id, approved=True, approver="ada")
         done = await settled(engine, task_id)
 
+    assert "a worker with the newer code goes on with it" in back.why
+    assert back.way_out == NEWER
     assert "version 2 of its skill saved this task's state; this worker has version 1" in note
     assert done.messages[-1].text == "paid back tea, with ada's leave"
 
