@@ -17,6 +17,7 @@ from refold.core.chat import FIRST_TOKEN, WHOLE_CALL, unfit_time
 from refold.core.errors import SkillError
 from refold.core.gates import GatePolicy
 from refold.core.schema import adapter, first_line
+from refold.core.values import is_count
 from refold.cost import OWNER_DAY, RATE, unfit_owner_day, unfit_rate
 
 
@@ -50,10 +51,10 @@ def unfit_values(
     yield from _unfit_models(model)
     if not isinstance(instructions, str):
         yield f"instructions={instructions!r}: it is a text"
-    if not isinstance(max_cycles, int) or max_cycles < 1:
-        yield f"max_cycles={max_cycles!r}: the model is asked at least once"
-    if turns is not None and (not isinstance(turns, int) or turns < 1):
-        yield f"turns={turns!r}: a task answers at least one message; None is without end"
+    if not is_count(max_cycles):
+        yield f"max_cycles={max_cycles!r}: the model is asked at least once; give a whole number, 1 or more"
+    if turns is not None and not is_count(turns):
+        yield f"turns={turns!r}: a task answers at least one message; give a whole number, or None for no end"
     if output is not None:
         try:
             adapter(output).json_schema()

@@ -16,6 +16,7 @@ from refold.agent.state import AgentState
 from refold.agent.steps import Emit, Results, Step, ToolTurn, in_order
 from refold.core.authoring.context import Ctx
 from refold.core.chat import ToolCall, ToolReturn
+from refold.core.values import is_count
 
 ToolStepLike = Step[ToolTurn, ToolReturn]
 
@@ -103,8 +104,8 @@ class Concurrent(Orchestrator):
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit={self.limit!r} would let nothing go on; give a positive number, or None")
+        if self.limit is not None and not is_count(self.limit):
+            raise ValueError(f"limit={self.limit!r} is no number of calls; give a whole number, 1 or more, or None")
 
     async def run(self, turn: ToolsTurn, tool: ToolStepLike, emit: Emit) -> Results:
         """See `Orchestrator.run`."""

@@ -30,6 +30,7 @@ from refold.core.errors import DefinitionError, SkillError, brief
 from refold.core.pins import offered, pinned
 from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import adapter, problems
+from refold.core.values import is_number
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NONE = inspect.Parameter.empty
@@ -200,7 +201,7 @@ def skill_tool(
         ValueError: The effect policy is unknown, the timeout is not a positive number of seconds, the budget does not
             fit, the skill is no agent and has a budget, or the skill's input is no object.
     """
-    if timeout_s is not None and not 0 < timeout_s < math.inf:
+    if timeout_s is not None and not (is_number(timeout_s) and timeout_s < math.inf):
         raise ValueError(f"timeout_s={timeout_s!r}: give a positive number of seconds, or None to wait for ever")
     compiled = skill_of(skill)
     card = compiled.options.card

@@ -259,6 +259,16 @@ def mended(value: Any, levels: int = _CUT) -> Any:
             return value
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a number above 0. A truth value is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def is_count(value: object) -> bool:
+    """Whether a value is a whole number above 0."""
+    return isinstance(value, int) and is_number(value)
+
+
 def lean(default: T | None = None, *, factory: Callable[[], T] | None = None, **kwargs: Any) -> Any:
     """A field that stays out of the JSON while it holds its default.
 

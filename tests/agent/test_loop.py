@@ -558,8 +558,8 @@ def test_what_is_added_is_a_list_too() -> None:
         pytest.param(lambda: Budget(usd="1"), "usd='1' is no budget", id="a text"),  # type: ignore[arg-type]  # a mistake
         pytest.param(lambda: Budget(tokens=1.5), "tokens=1.5 is no budget", id="half a token"),  # type: ignore[arg-type]  # a mistake
         pytest.param(Cache, "keeps nothing", id="cache"),
-        pytest.param(lambda: RateLimit(0), "max_per_second=0 lets nothing go on", id="no pace"),
-        pytest.param(lambda: RateLimit(math.nan), "max_per_second=nan lets nothing go on", id="nobody knows how often"),
+        pytest.param(lambda: RateLimit(0), "max_per_second=0 is no rate", id="no pace"),
+        pytest.param(lambda: RateLimit(math.nan), "max_per_second=nan is no rate", id="nobody knows how often"),
         pytest.param(lambda: Window(0), "shows nothing", id="window"),
         pytest.param(lambda: Guardrail(lambda _: None, on="input"), '"reply", "said" or "result"', id="guardrail"),  # type: ignore[arg-type]
         pytest.param(lambda: around("model")(lambda turn, proceed: turn), "no coroutine function", id="function"),

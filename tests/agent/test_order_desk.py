@@ -98,7 +98,7 @@ def test_a_limit_lets_something_go_on() -> None:
     """
     Nothing abreast is a mistake.
     """
-    with pytest.raises(ValueError, match="limit=0 would let nothing go on"):
+    with pytest.raises(ValueError, match="limit=0 is no number of calls"):
         Concurrent(0)
 
 

@@ -190,9 +190,7 @@ def written(name: str) -> Any:
         pytest.param([Think()], "no step makes its calls; add an orchestrator, such as Sequential(),", id="no-calls"),
         pytest.param([Think(), Together(Sequential())], "nothing stands before it; write Repeat(", id="no-model"),
         pytest.param([Repeat(max_cycles=0), say_so], "loop: Repeat 'repeat' is empty", id="empty-inside"),
-        pytest.param(
-            [Repeat(say_so, max_cycles=0)], "'repeat' has max_cycles=0, which would let nothing go on", id="none"
-        ),
+        pytest.param([Repeat(say_so, max_cycles=0)], "'repeat' has max_cycles=0; give a whole number", id="none"),
         pytest.param([Think(name="a step")], "begins with a letter, at most 40: 'a step'", id="odd-name"),
         pytest.param([Think(name="heard")], "the name 'heard' is taken; give the step another one", id="taken"),
         pytest.param([Think(name="steered")], "the name 'steered' is taken; give the step another one", id="taken-too"),

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from refold import Status
-from refold.agent import BeforeModelCall, Concurrent, LoopTurn, Middleware, Orchestrator, Think, around
+from refold import DefinitionError, Status
+from refold.agent import (
+    BeforeModelCall,
+    Budget,
+    Cache,
+    Concurrent,
+    LoopTurn,
+    Middleware,
+    Orchestrator,
+    RateLimit,
+    Repeat,
+    Think,
+    Together,
+    Window,
+    around,
+    skill_tool,
+)
 from refold.core.chat import Reply, ToolCall, ToolReturn
 from refold.testing import calls, permanent, play, reply
 from tests.agent.shop import TOOLS, price, results, shop
@@ -61,8 +78,48 @@ class Client:
         return self.answer
 
 
+async def look(turn: LoopTurn) -> None:
+    """A step."""
+
+
 def other(result: ToolReturn) -> ToolReturn:
     return result.model_copy(update={"id": "other"})
+
+
+@pytest.mark.parametrize("given", ["3", 0, -1, True, math.nan, [3]], ids=repr)
+@pytest.mark.parametrize(
+    ("part", "setting"),
+    [
+        pytest.param(lambda given: shop(max_cycles=given), "max_cycles", id="agent's cycles"),
+        pytest.param(lambda given: shop(turns=given), "turns", id="agent's turns"),
+        pytest.param(Concurrent, "limit", id="Concurrent"),
+        pytest.param(lambda given: shop(loop=[Together(look, limit=given), Think()]), "limit", id="Together"),
+        pytest.param(lambda given: shop(loop=[Repeat(look, max_cycles=given), Think()]), "max_cycles", id="Repeat"),
+        pytest.param(lambda given: Cache(models=True, size=given), "size", id="Cache"),
+        pytest.param(Window, "turns", id="Window"),
+        pytest.param(RateLimit, "max_per_second", id="RateLimit"),
+        pytest.param(lambda given: skill_tool(shop(), timeout_s=given), "timeout_s", id="skill_tool"),
+        pytest.param(lambda given: Budget(model_calls=given), "model_calls", id="Budget's calls"),
+        pytest.param(lambda given: Budget(usd=given), "usd", id="Budget's money"),
+    ],
+)
+def test_a_number_that_is_none_is_refused_where_it_is_given(
+    part: Callable[[Any], Any], setting: str, given: object
+) -> None:
+    """
+    The error names the setting, what came, and what may come: no error of Python's, and none of a task later on.
+    """
+    with pytest.raises((ValueError, DefinitionError), match=rf"{setting}={re.escape(repr(given))}.*give a .*number"):
+        part(given)
+
+
+@pytest.mark.parametrize("setting", [Concurrent, Window, lambda given: Cache(models=True, size=given)])
+def test_half_a_call_is_no_number_of_calls(setting: Callable[[Any], Any]) -> None:
+    """
+    Where whole numbers count.
+    """
+    with pytest.raises(ValueError, match=r"=2\.5.*give a whole number, 1 or more"):
+        setting(2.5)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from refold.agent.state import StepStatus
 from refold.agent.steps import Emit, Step, short
 from refold.core.authoring.bytecode import mentions
 from refold.core.authoring.signatures import signature
+from refold.core.values import is_count
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _TAKEN = (*AROUND, "main")
@@ -164,9 +165,9 @@ def _unfit(slots: Sequence[Any], where: str, *, within: Any) -> Iterator[str]:
         if isinstance(slot, Together | Repeat):
             yield from _unfit(slot.slots, f"{where}: {type(slot).__name__} {slot.name!r}", within=slot)
             bound = slot.limit if isinstance(slot, Together) else slot.max_cycles
-            if bound is not None and (not isinstance(bound, int) or bound < 1):
+            if bound is not None and not is_count(bound):
                 what = "limit" if isinstance(slot, Together) else "max_cycles"
-                yield f"{where}: {slot.name!r} has {what}={bound!r}, which would let nothing go on"
+                yield f"{where}: {slot.name!r} has {what}={bound!r}; give a whole number, 1 or more"
         elif isinstance(slot, Orchestrator):
             if isinstance(within, Together):
                 yield (

@@ -24,6 +24,7 @@ from refold.core.content import Content
 from refold.core.errors import CommandError
 from refold.core.gates import DecisionMade, GateKind, GatePolicy
 from refold.core.steps.calls import Call
+from refold.core.values import is_count, is_number
 from refold.cost import OWNER_DAY, OWNER_DAY_SPENT
 
 TELLS_TOOL_CALLS = "refold.step.agent_tells_tool_calls"
@@ -38,8 +39,7 @@ LIMITS = tuple(PartBudget.model_fields)
 
 def _is_limit(name: str, given: object) -> bool:
     """Whether something can be reached: NaN and infinity never are, so a budget of either would bound nothing."""
-    wanted = (int, float) if name == "usd" else int
-    return isinstance(given, wanted) and not isinstance(given, bool) and 0 < given < math.inf
+    return (is_number if name == "usd" else is_count)(given) and given != math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refold.agent.middleware import Proceed, Scope, Simple
+from refold.core.values import is_number
 
 
 class _Pace:
@@ -43,8 +44,8 @@ class RateLimit(Simple):
     _shared: _Pace = field(default_factory=_Pace, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.max_per_second > 0:  # nor not a number
-            raise ValueError(f"max_per_second={self.max_per_second!r} lets nothing go on; give a positive number")
+        if not is_number(self.max_per_second):
+            raise ValueError(f"max_per_second={self.max_per_second!r} is no rate; give a positive number")
         object.__setattr__(self, "steps", tuple(self.steps))  # copied: the caller may change its list
 
     async def around(self, turn: Any, proceed: Proceed) -> Any:

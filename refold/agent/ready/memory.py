@@ -19,7 +19,7 @@ from refold.agent.steps import ModelTurn, ToolTurn, heard
 from refold.core.chat import Reply, Said, ToolReturn, Usage, UserSaid
 from refold.core.pins import offered
 from refold.core.schema import schema_of
-from refold.core.values import Value
+from refold.core.values import Value, is_count
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class Cache(Simple):
     def __post_init__(self) -> None:
         if isinstance(self.tools, str) or not (self.tools or self.models):
             raise ValueError(f"{self!r} keeps nothing; name tools, tools=[...], or say models=True")
+        if not is_count(self.size):
+            raise ValueError(f"size={self.size!r} is no number of results; give a whole number, 1 or more")
         object.__setattr__(self, "tools", tuple(self.tools))  # copied: the caller may change its list
 
     @property
@@ -139,8 +141,8 @@ class Window(Simple):
     steps: Collection[str] = ("model",)
 
     def __post_init__(self) -> None:
-        if self.turns < 1:
-            raise ValueError(f"Window({self.turns!r}) shows nothing; give 1 turn or more")
+        if not is_count(self.turns):
+            raise ValueError(f"turns={self.turns!r} shows nothing; give a whole number, 1 or more")
 
     async def around(self, turn: ModelTurn, proceed: Proceed) -> Any:
         """See `Simple.around`."""
