@@ -32,8 +32,8 @@ from tests.temporal.test_task import collected
 from tests.temporal.upgrade.sealed_skills import doors, reached
 from tests.temporal.upgrade.test_upgrade import make_current
 
-AT_ONCE = 16
-LOOK_S = 0.2
+AT_ONCE = 8
+LOOK_S = 0.5
 AGAIN_S = 0.5
 PACE = 1_000.0
 PATIENCE = timedelta(seconds=10)
