@@ -402,17 +402,21 @@ async def stretch_end() -> None:
     """Does nothing. Workers that perform a stretch by `refold.stretch` never schedule it."""
 
 
-def _other_activity(effects: Resources) -> Callable[..., Awaitable[JsonValue]]:
+def _other_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
     """The dynamic activity: calls the tool of an MCP server, or leaves an unknown name to other workers."""
 
     @activity.defn(dynamic=True)
-    async def other(args: Sequence[RawValue]) -> JsonValue:
+    async def other(args: Sequence[RawValue]) -> Any:
         kind = activity.info().activity_type
         name = kind.removeprefix(TOOL)
         if kind.startswith(TOOL) and effects.mcp is not None and name in effects.mcp:
             return await _mcp_tool(effects, effects.mcp, args)
         if kind.startswith(TOOL):
-            return await _removed_tool(effects, name, args)
+            removed = partial(_removed_tool, effects, name, args)
+            if len(args) < 5:
+                return await removed()
+            ledger = activity.payload_converter().from_payload(args[4].payload, str)
+            return await effects.brought(ledger, args[0], removed)
         raise left_to_others("unknown_activity", f"no activity {kind!r} is registered with this worker")
 
     return other

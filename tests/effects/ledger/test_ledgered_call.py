@@ -39,7 +39,9 @@ from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.ledgered_call import ASKED_AGAIN_S
 from refold.effects.ledger.receipts import Begun, LedgerReceipt, ReceiptState
 from refold.effects.ledger.store import store_of
+from refold.effects.short.outcomes import Outcomes
 from refold.temporal.data.payloads import data_converter
+from refold.temporal.worker.task.outcomes import LEFT
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in
 from tests.services.payments import Moved, PaymentGateway
 
@@ -681,6 +683,28 @@ async def test_what_was_done_before_a_tool_was_removed_is_known(ledger_file: Pat
         assert await call_removed(bench, given=given) == "charged"
 
 
+async def test_what_was_done_within_a_workflow_task_before_a_tool_was_removed_is_known(ledger_file: Path) -> None:
+    """
+    It is brought from the record, as it is where the tool is there; what is not recorded goes over.
+    """
+    left_behind(ledger_file)
+    Ledger(str(ledger_file)).finish(KEY, 1, [1, 2])
+    with Ledger(str(ledger_file)) as ledger:
+        async with at_work(ledger=ledger) as bench:
+            id = await bench.effects.ledger_id()
+            assert await call_removed(bench, ledger=id) == [1, 2]
+            info, sent = bench.environment.info, bench.environment.payload_converter.to_payloads([CHARGE])[0].data
+            of = (info.activity_type, sent, info.namespace, info.workflow_run_id or "", TASK, INVOCATION)
+            Outcomes(ledger).record(Outcomes(ledger).asked(*of), "charged")
+            assert await call_removed(bench, ledger=id) == "charged"
+            bench.environment.info = replace(info, is_local=True)
+            assert (await call_removed(bench, ledger=id))[1] == "charged"
+            bench.environment.info = replace(info, is_local=True, activity_id="another")
+            with pytest.raises(ApplicationError) as caught:
+                await call_removed(bench, ledger=id)
+            assert caught.value.type in LEFT
+
+
 @pytest.mark.parametrize("decided", [True, 1])
 async def test_a_removed_tools_call_that_may_be_repeated_fails(ledger_file: Path, decided: int | bool) -> None:
     """
@@ -719,17 +743,24 @@ async def test_a_ledger_that_cannot_be_is_no_reason_to_hide_that_there_is_no_too
     assert (failure.type, failure.kind) == ("unknown_tool", PERMANENT)
 
 
+CHARGE = CallTool(id="c", name="charge", args=CARGO)
+
+
 async def call_removed(
-    bench: Bench, *, key: str | None = None, decided: int | bool = 0, given: Given | None = None
+    bench: Bench,
+    *,
+    key: str | None = None,
+    decided: int | bool = 0,
+    given: Given | None = None,
+    ledger: str | None = None,
 ) -> Any:
     """What a call comes to of a tool that the worker does not have."""
     env = bench.environment
     env.info = replace(env.info, activity_type="tool.charge")
     env.payload_converter = data_converter().payload_converter
-    args = [CallTool(id="c", name="charge", args=CARGO, key=key), decided, *([] if given is None else [given])]
-    return await env.run(
-        bench.effects.activities[-1], [RawValue(one) for one in env.payload_converter.to_payloads(args)]
-    )
+    args: list[Any] = [CHARGE.model_copy(update={"key": key}), decided, given]
+    sent = env.payload_converter.to_payloads([*args, *([] if ledger is None else [None, ledger])])
+    return await env.run(bench.effects.activities[-1], [RawValue(payload) for payload in sent])
 
 
 async def removed(bench: Bench, **more: Any) -> Failure:
