@@ -21,7 +21,7 @@ from refold.effects.short import local
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.codec import CodecUnusable
 from refold.temporal.data.failures import NOT_READABLE
-from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.payloads import RefoldConverter, data_converter
 from refold.temporal.data.storage import Off
 from refold.temporal.dev import DevServer
 from tests.temporal.conftest import PATIENT
@@ -142,7 +142,7 @@ async def test_a_failure_that_a_codec_never_takes_keeps_its_kind(short: bool) ->
     doubt = failures.Failure(kind=failures.FailureKind.UNKNOWN, type="outcome_unknown", message="half of it", again_s=9)
     error, sent = as_application_error(doubt), Failure()
     CODEC.refusals["encode"], CODEC.error = MANY, ERRORS["too long"]
-    converter = data_converter(Off(), CODEC)
+    converter = cast("RefoldConverter", data_converter(Off(), CODEC))
     if short:
         env = ActivityEnvironment(client=cast("Client", SimpleNamespace(data_converter=converter)))
         error = await env.run(local._sendable, error)
