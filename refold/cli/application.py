@@ -115,12 +115,12 @@ def imported(name: str, called: str, root: Path | None = None) -> ModuleType:
 def _why(error: BaseException, root: Path) -> str:
     """An error at import, the way out, and the innermost line of the application that led to it unless it says that."""
     from refold.static.code.loaded import is_installed
-    from refold.static.definitions import way_out
+    from refold.static.failed_import import told
     from refold.static.finding import shown
 
     frames = [] if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)
     lines = [f" ({shown(frame.filename)}, line {frame.lineno})" for frame in frames if not is_installed(frame.filename)]
-    return f"{type(error).__name__}: {error}{way_out(error, root)}{lines[-1] if lines else ''}"
+    return f"{told(error, root)}{lines[-1] if lines else ''}"
 
 
 def _imported(source: Source) -> ModuleType:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import re
 import sys
@@ -13,18 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from pydantic import ValidationError
-
-import refold
 from refold.core.errors import DefinitionError
-from refold.core.schema import problems
 from refold.static.code.loaded import is_installed
 from refold.static.code.module import FunctionNode
 from refold.static.code.sources import Source
+from refold.static.failed_import import told
 from refold.static.finding import Finding, shown
-
-AS_A_SCRIPT = 'what a script does stands under `if __name__ == "__main__":`'
-"""The way out where a module runs what only a script may run."""
 
 
 def definition_errors(source: Source, checked: Collection[Path] = ()) -> list[Finding]:
@@ -145,56 +138,20 @@ def _imported_from(error: BaseException, file: Path) -> list[Path]:
 
 
 def _elsewhere(source: Source, error: BaseException, inner: Path) -> Finding:
-    what = f"{error.skill!r} cannot be defined" if isinstance(error, DefinitionError) else type(error).__name__
-    said = "; ".join(error.problems) if isinstance(error, DefinitionError) else " ".join(str(error).split())
+    what = told(error, source.root)
+    if isinstance(error, DefinitionError):
+        what = f"{error.skill!r} cannot be defined: {'; '.join(error.problems)}"
     line = _line_in(error, source.file)
     how = "it imports" if line else "Python imports its package first, and with it"
-    message = f"{how} {shown(inner)}, which cannot be imported: {what}: {said}"
+    message = f"{how} {shown(inner)}, which cannot be imported: {what}"
     return Finding(file=shown(source.file), line=line or 1, column=1, rule="import", message=message)
 
 
 def _broken(source: Source, error: BaseException) -> Finding:
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(source.file) else None
     line = line or _line_in(error, source.file, innermost=True) or 1
-    said = problems(error) if isinstance(error, ValidationError) else " ".join(str(error).split())
-    message = f"the module cannot be imported: {type(error).__name__}: {said}{way_out(error, source.root)}"
+    message = f"the module cannot be imported: {told(error, source.root)}"
     return Finding(file=shown(source.file), line=line, column=1, rule="import", message=message)
-
-
-def way_out(error: BaseException, root: Path) -> str:
-    """How to mend an error at import, if the error's message does not say; else empty.
-
-    Args:
-        error: What an import raised.
-        root: The folder of the application that was on the import path for it.
-    """
-    match error:
-        case ModuleNotFoundError(name=str(name)) if shadowing := _shadowing(name.partition(".")[0], root):
-            folder = shown(root / name.partition(".")[0])
-            return f"; {shown(shadowing)} comes before the folder {folder}: add an empty {folder}/__init__.py"
-        case ModuleNotFoundError(name=str(name)):
-            return f"; correct the name, or install it (looked in {shown(root)}/ and among what is installed)"
-        case ImportError(name=str(name)) if name in sys.modules:
-            asked = re.search(r"cannot import name '(\w+)'", str(error))
-            near = difflib.get_close_matches(asked[1], dir(sys.modules[name]), 1) if asked else []
-            return f"; did you mean {near[0]!r}?" if near else ""
-        case NameError(name=str(name)) if name in refold.__all__:
-            return f"; write `from refold import {name}`"
-        case TypeError() if "flow_skill() takes 0 positional arguments" in str(error):
-            return "; write `@flow_skill()`, with parentheses"
-        case SystemExit():
-            return f"; {AS_A_SCRIPT}"
-        case RuntimeError() if "running event loop" in str(error):  # the command line imports within a loop
-            return f"; {AS_A_SCRIPT}"
-        case _:
-            return ""
-
-
-def _shadowing(package: str, root: Path) -> str:
-    """The file of another package of this name, which Python prefers to a folder without `__init__.py`; else empty."""
-    file = getattr(sys.modules.get(package), "__file__", None)
-    own = root / package
-    return file if file and own.is_dir() and not (own / "__init__.py").exists() else ""
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from refold.core.errors import DefinitionError
 from refold.core.steps.machine import StepMachine
 from refold.effects.mcp.servers import ENV, servers_in
 from refold.effects.tools import tools_of
-from refold.static.definitions import AS_A_SCRIPT
+from refold.static.failed_import import AS_A_SCRIPT
 from refold.temporal.worker.registry import Refusal, served
 from refold.temporal.worker.sandboxed.sandbox import forbidden, sandbox
 from refold.temporal.worker.task.define import DEFINITION
