@@ -245,12 +245,14 @@ def explain(entries: Iterable[Entry], field: str, *, upto: int | None = None) ->
         upto: The number of the last entry to consider; None considers all. To explain a source, pass its `seq`.
 
     Raises:
-        InputRejected: The field was never written, or the skill has no contract.
+        InputRejected: The field was never written, the skill has no contract, or there is no entry `upto`.
     """
     last: dict[str, Explanation] = {}
+    newest = 0
     for entry in entries:
         if upto is not None and entry.seq > upto:
             break
+        newest = entry.seq
         for event in entry.audit:
             known = (last[name] for name in event.read_set if name in last)
             sources = tuple(Written(**{name: getattr(one, name) for name in Written.model_fields}) for one in known)
@@ -264,6 +266,8 @@ def explain(entries: Iterable[Entry], field: str, *, upto: int | None = None) ->
                     sources=read, awaited=awaited,
                     earlier=() if before is None else (*before.earlier, before.seq),
                 )  # fmt: skip
+    if upto is not None and newest < upto:
+        raise InputRejected(f"there is no entry {upto}: the newest is {newest}")
     if field not in last:
         written = ", ".join(last) or "nothing: its skill has no contract, or it has not begun"
         raise InputRejected(f"nobody has written {field!r} in this task; written so far: {written}")

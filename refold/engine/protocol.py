@@ -329,7 +329,7 @@ class Engine(Protocol):
             upto: The entry to look back from; None is the newest.
 
         Raises:
-            InputRejected: No step has written it, or the skill has no contract.
+            InputRejected: No step has written it, the skill has no contract, or there is no such entry.
         """
         ...
 

@@ -63,6 +63,15 @@ def test_a_field_that_nobody_wrote(refold: Shell) -> None:
     assert "nobody has written 'answer' in this task; written so far: lifecycle, session_id, user_input" in result.err
 
 
+def test_an_entry_that_is_not_there(refold: Shell) -> None:
+    """
+    It was taken for the newest.
+    """
+    result = refold("explain", "r1", "thought", "--upto", "99")
+
+    assert (result.exit, "there is no entry 99: the newest is " in result.err) == (2, True)
+
+
 def test_the_journal_tells_each_step(refold: Shell) -> None:
     """
     Where it led, and what it wrote.
