@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self, TypeVar, cast
 
 from annotated_types import MaxLen
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import from_json, to_json
+from pydantic_core import InitErrorDetails, ValidationError, from_json, to_json
 
 T = TypeVar("T")
 V = TypeVar("V", bound="Value")
@@ -57,6 +57,18 @@ class Deferred(BaseModel):
         """Build the class, by the names of where it is defined. pydantic would take those of whoever uses it first,
         too; and to read them amid a comprehension crashes Python 3.13.0."""
         return super().model_rebuild(_types_namespace=_types_namespace or {}, **options)
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """As pydantic's. Refuses what is registered as a mapping and is none, such as a `google.protobuf.Struct`:
+        pydantic would ask it for a `get` that it lacks."""
+        try:
+            return super().model_validate(obj, **options)
+        except AttributeError:
+            if isinstance(obj, dict | cls):
+                raise
+            wrong: InitErrorDetails = {"type": "model_type", "input": obj, "ctx": {"class_name": cls.__name__}}
+            raise ValidationError.from_exception_data(cls.__name__, [wrong]) from None
 
 
 class Value(Deferred):

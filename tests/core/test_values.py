@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from google.protobuf.struct_pb2 import Struct
 from pydantic import BaseModel, ConfigDict, JsonValue, PydanticUserError, ValidationError, create_model
 
 from refold import (
@@ -537,3 +538,12 @@ def test_what_the_other_side_asks_to_wait_is_cut(asked: float) -> None:
     task.fail("a", Failure(kind=FailureKind.TRANSIENT, type="x", message="x", retry_after=asked))
 
     assert task.alarms == [LONGEST_WAIT_S + 2]
+
+
+@pytest.mark.parametrize("kind", [Failure, Content, UserMessage, Snapshot])
+def test_what_is_registered_as_a_mapping_and_is_none_does_not_fit(kind: type[Value]) -> None:
+    """
+    Such as protobuf's own JSON, which Temporal's tools can send.
+    """
+    with pytest.raises(ValidationError, match=f"valid dictionary or instance of {kind.__name__}"):
+        kind.model_validate(Struct())

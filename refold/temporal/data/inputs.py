@@ -332,9 +332,6 @@ def _fitting(kind: type[V], given: Any) -> V:
     except ValidationError as error:
         rejected = _rejected(problems(error), [given], kind)
         raise (NewFields(str(rejected)) if adds_fields(error, given) else rejected) from None
-    except AttributeError as error:
-        # pydantic reads a `google.protobuf.Struct` as a mapping, which it is registered as, but it has no `get`.
-        raise _rejected(f"a {type(given).__name__} came", [given], kind) from error
 
 
 @contextmanager

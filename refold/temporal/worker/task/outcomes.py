@@ -226,6 +226,6 @@ def _classified(error: ApplicationError) -> Failure:
     if error.details:
         try:
             return Failure.model_validate(error.details[0])
-        except (ValidationError, AttributeError):  # the latter of a `google.protobuf.Struct`, as in `data.inputs`
+        except ValidationError:
             pass  # an activity of the user's own, with details of its own
     return Failure(kind=FailureKind.PERMANENT, type=error.type or "failed", message=error.message)
