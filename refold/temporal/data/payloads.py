@@ -58,6 +58,7 @@ from refold.engine import CodecError, PayloadTooLarge, StorageError
 from refold.formats import FORMAT, current, known_here
 from refold.temporal.data.codec import ENV as CODEC_ENV
 from refold.temporal.data.codec import (
+    CodecUnusable,
     KeyMissing,
     codec_from_env,
     decrypted,
@@ -84,6 +85,9 @@ from refold.temporal.data.storage import (
 from refold.temporal.data.storage_setting import storage_from_env
 
 T = TypeVar("T")
+
+AWAY = (CodecUnusable, StorageUnusable)
+"""Errors of a codec or a storage that may be back when somebody asks again."""
 
 logger = logging.getLogger(__name__)
 

@@ -18,13 +18,10 @@ from temporalio.converter import DataConverter, StorageDriverRetrieveContext
 
 from refold.core.errors import InputRejected
 from refold.engine import StorageError
-from refold.temporal.data.codec import CodecUnusable
 from refold.temporal.data.payloads import data_converter, reference_in
-from refold.temporal.data.storage import StorageUnusable, ValueDriver
+from refold.temporal.data.storage import ValueDriver
 
 OPERATIONS = ("encode", "decode", "download")
-AWAY = (CodecUnusable, StorageUnusable)
-"""Errors of a codec or a storage that may be back when somebody asks again."""
 
 
 class RemoteCodec:

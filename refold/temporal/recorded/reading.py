@@ -28,9 +28,8 @@ from refold.divergence import Difference, Input
 from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count
-from refold.temporal.data.codec import CodecUnusable
 from refold.temporal.data.marks import Mark, marks_of
-from refold.temporal.data.storage import StorageUnusable
+from refold.temporal.data.payloads import AWAY
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, NOTIFY_ACTIVITY, TOOL_ACTIVITIES
 from refold.temporal.data.workflow_tasks import WorkflowTasks, workflow_tasks_of
 
@@ -289,7 +288,7 @@ class FromServer:
                 if error.status in _FOR_GOOD:
                     self._note(run, error)
                     return None
-            except (CodecUnusable, StorageUnusable):  # for now: the next attempt of the workflow task reads it again
+            except AWAY:  # the next attempt of the workflow task reads the history again
                 raise
             except RefoldError as error:  # a key or a stored value that is missing
                 self._note(run, error)
@@ -301,7 +300,7 @@ class FromServer:
         marks = None
         try:
             marks = await marks_of(events, self._client.data_converter, words=False)
-        except CodecUnusable:
+        except AWAY:
             raise
         except RefoldError as error:  # a key is missing
             self._note(run, error)

@@ -11,7 +11,7 @@ import pytest
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
-from temporalio.converter import PayloadCodec
+from temporalio.converter import DataConverter, PayloadCodec
 
 from refold import Content, UserMessage
 from refold.conversation import request_of
@@ -51,32 +51,6 @@ class KeysAway(PayloadCodec):
         return list(payloads)
 
 
-async def test_a_history_that_could_not_be_read_is_read_again(
-    engine: TemporalEngine, client: Client, values: Folder
-) -> None:
-    """
-    What was read is kept for the next attempt of the workflow task, and an error is not: the task would meet it for as
-    long as its worker lives. Nor does the task go on unverified meanwhile.
-    """
-    view = await engine.start("talk", Content.from_text("hello"))
-    await settled(engine, view.task_id)
-    description = await client.get_workflow_handle(view.task_id).describe()
-    run = Run(workflow_id=view.task_id, run_id=description.run_id)
-    codec = KeysAway()
-    config: dict[str, Any] = {**client.config(), "data_converter": data_converter(values, codec)}
-    reader = FromServer(Client(**config), "a worker")
-    reader.attach()
-
-    with pytest.raises(CodecUnusable, match="KeysAway cannot decrypt a value: RuntimeError"):
-        await asyncio.wrap_future(reader.past(run))
-    codec.away = False
-    past = await asyncio.wrap_future(reader.past(run))
-
-    assert past is not None
-    assert past.marks
-    assert reader.past(run).done(), "and now it is kept"
-
-
 class DiskAway(Folder):
     """A folder whose disk does not answer."""
 
@@ -88,23 +62,47 @@ class DiskAway(Folder):
         return await super().get(key)
 
 
+async def reading(engine: TemporalEngine, converter: DataConverter, skill: str, said: str) -> tuple[FromServer, Run]:
+    """A worker's reader with this converter, and the run of a task that has settled."""
+    view, at = await engine.start(skill, Content.from_text(said)), engine.client
+    await settled(engine, view.task_id)
+    description = await at.get_workflow_handle(view.task_id).describe()
+    config: dict[str, Any] = {**at.config(), "data_converter": converter}
+    reader = FromServer(Client(**config), "a worker")
+    reader.attach()
+    return reader, Run(workflow_id=view.task_id, run_id=description.run_id)
+
+
+async def test_a_history_that_could_not_be_read_is_read_again(engine: TemporalEngine, values: Folder) -> None:
+    """
+    What was read is kept for the next attempt of the workflow task, and an error is not: the task would meet it for as
+    long as its worker lives. Nor does the task go on unverified meanwhile.
+    """
+    codec = KeysAway()
+    reader, run = await reading(engine, data_converter(values, codec), "talk", "hello")
+
+    with pytest.raises(CodecUnusable, match="KeysAway cannot decrypt a value: RuntimeError"):
+        await asyncio.wrap_future(reader.past(run))
+    codec.away = False
+    past = await asyncio.wrap_future(reader.past(run))
+
+    assert past is not None
+    assert past.marks
+    assert reader.past(run).done(), "and now it is kept"
+
+
 async def test_words_in_a_storage_that_is_away_are_read_again(
-    engine: TemporalEngine, client: Client, values: Folder
+    engine: TemporalEngine, values: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     The task does not go on unverified meanwhile.
     """
-    view = await engine.start("parent", Content.from_text("hello " * 10_000))
-    await settled(engine, view.task_id)
-    description = await client.get_workflow_handle(view.task_id).describe()
-    run = Run(workflow_id=view.task_id, run_id=description.run_id)
-    config: dict[str, Any] = {**client.config(), "data_converter": data_converter(DiskAway(values.path))}
-    reader = FromServer(Client(**config), "a worker")
-    reader.attach()
+    disk = data_converter(DiskAway(values.path))
+    reader, run = await reading(engine, disk, "parent", "hello " * 10_000)
 
     with pytest.raises(StorageUnusable, match="input/output error"):
         await asyncio.wrap_future(reader.words(run))
-    DiskAway.away = False
+    monkeypatch.setattr(DiskAway, "away", False)
     words = await asyncio.wrap_future(reader.words(run))
 
     assert words is not None

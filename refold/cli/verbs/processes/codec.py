@@ -89,7 +89,8 @@ async def codec(
 def app_of(remote: RemoteCodec, security: Security, url: str = "") -> Starlette:
     """The codec server behind the checks of its callers."""
     from refold.a2a.security import guards
-    from refold.temporal.data.remote import AWAY, OPERATIONS
+    from refold.temporal.data.payloads import AWAY
+    from refold.temporal.data.remote import OPERATIONS
     from refold.web.codec_server import codec_app
 
     async def ping() -> None:
