@@ -56,6 +56,11 @@ class Failure(Value):
     details: JsonValue = lean()
     again_s: Annotated[float, AfterValidator(_wait)] = lean(0.0)
 
+    def without_details(self, message: str) -> Failure:
+        """It in other words, where its own cannot be sent. It stays of its kind: nobody may take an outcome that is
+        unknown for an effect that has not taken place."""
+        return self.model_copy(update={"message": message, "details": None})
+
 
 class RetryPolicy(Value):
     """How often a transient failure is retried, and after which waits.

@@ -290,9 +290,7 @@ async def _sendable(error: ApplicationError) -> ApplicationError:
         try:
             await activity.client().data_converter.encode_failure(error, Failure())
         except PayloadTooLarge as never:
-            # Of the same kind: nobody may take an outcome that is unknown for an effect that has not taken place.
-            less = {"message": str(never), "details": None}
-            failure = error.details[0].model_copy(update=less) if error.details else classify(never)
+            failure = error.details[0].without_details(str(never)) if error.details else classify(never)
             sent.append(as_application_error(failure))
 
     with suppress(RuntimeError):  # there is no client, in a test of an activity

@@ -82,10 +82,8 @@ class EncodedFailureConverter(RefoldFailureConverter):
 
 
 def without_details(error: ApplicationError, message: str) -> ApplicationError:
-    """An effect's failure in other words, but of its kind: nobody may take an outcome that is unknown for an effect
-    that has not taken place."""
-    less = {"message": message, "details": None}
-    kept = [one.model_copy(update=less) for one in error.details if isinstance(one, retry_policy.Failure)]
+    """An effect's failure in other words, but of its kind; see `refold.core.retry_policy.Failure`."""
+    kept = [one.without_details(message) for one in error.details if isinstance(one, retry_policy.Failure)]
     return ApplicationError(
         message,
         *kept,
