@@ -73,7 +73,6 @@ from refold.effects.ledger.receipts import (
 from refold.effects.probing import Done, NotDone, Unknown
 from refold.effects.threads import in_own_thread
 from refold.effects.tracing import note
-from refold.engine import PayloadTooLarge
 from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count
@@ -373,8 +372,6 @@ async def until_answered(call: Callable[[], Awaitable[T]], invocation_id: str) -
         try:
             return await call()
         except LedgerUnavailable as error:
-            if isinstance(error.__cause__, PayloadTooLarge):
-                raise error.__cause__ from None
             log.warning("ledger_awaited", invocation_id=invocation_id, error=str(error))
             count(metrics.LEDGER_ANSWERS, "unavailable")
         await asyncio.sleep(pause)

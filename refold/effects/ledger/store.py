@@ -53,6 +53,7 @@ from refold.effects.ledger.statements import (
     adding,
     keeping,
 )
+from refold.engine import PayloadTooLarge
 from refold.sql import postgres
 
 T = TypeVar("T")
@@ -332,11 +333,14 @@ class Store:
 
         Raises:
             LedgerUnavailable: It cannot be encrypted now, as while a service with the keys is away.
+            PayloadTooLarge: The codec never takes it.
         """
         if self.seal is None or not text:
             return _PLAIN + text if text.startswith(_SEALED) else text
         try:
             return _SEALED + self.seal.sealed(text)
+        except PayloadTooLarge:
+            raise
         except Exception as error:  # a codec may raise anything
             raise LedgerUnavailable(self.place, f"a text cannot be encrypted: {error}") from error
 

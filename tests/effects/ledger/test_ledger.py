@@ -37,6 +37,7 @@ from refold.effects.ledger.receipts import (
 )
 from refold.effects.ledger.spending import Spending
 from refold.effects.ledger.store import store_from_env, store_of
+from refold.engine import PayloadTooLarge
 
 ROOT = Path(__file__).parents[3]
 
@@ -583,14 +584,17 @@ def test_what_is_owed_is_written_later(ledger_file: Path) -> None:
 
 
 class KeyService:
-    """A seal whose keys are on another machine."""
+    """A seal whose keys are on another machine, and which never takes some texts."""
 
     def __init__(self) -> None:
         self.away = False
+        self.refuses = ""
 
     def sealed(self, text: str) -> str:
         if self.away:
             raise RuntimeError("the keys cannot be reached")
+        if self.refuses and self.refuses in text:
+            raise PayloadTooLarge("the codec takes no such text")
         return text[::-1]
 
     def opened(self, sealed: str) -> str:
@@ -696,6 +700,25 @@ def test_a_result_that_cannot_be_encrypted_is_owed(ledger_file: Path) -> None:
     told = begin(other)
     assert isinstance(told, Finished)
     assert told.value == "paid"
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_result_that_is_never_encrypted_is_not_owed_for_ever(ledger_file: Path, *, away: bool) -> None:
+    """
+    As with one that the database refuses: who performed it has its result, and a person is asked if another needs it.
+    """
+    ledger = Ledger(str(ledger_file))
+    ledger.store.seal = keys = KeyService()
+    keys.refuses = "huge"
+    with capture_logs() as logs, ledger:
+        fence = performing(begin(ledger))
+        keys.away = away
+        assert ledger.finish("k", fence, "huge") == "huge"
+        keys.away = False
+
+    assert [log["event"] for log in logs] == [*(["receipt_owed"] if away else []), "receipt_not_written"]
+    assert ledger._holds == {}
+    assert ledger._pending_writes == []
 
 
 def test_an_effect_whose_report_the_database_refuses_is_not_repeated(ledger_file: Path, clock: Clock) -> None:
