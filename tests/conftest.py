@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from refold.seen.logs import texts_of_lines
 
-pytest_plugins = ["tests.costs", "tests.ended", "tests.servers"]
+pytest_plugins = ["tests.costs", "tests.ended", "tests.left", "tests.servers"]
 
 # Five thousand tests are a million objects that live until the end: not looked through again and again for garbage.
 gc.disable()

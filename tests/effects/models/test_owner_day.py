@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -115,14 +116,18 @@ async def test_what_a_canceled_call_was_answered_is_counted(bench: Bench, openai
 
 async def test_a_canceled_call_does_not_wait_for_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Not without end: a worker that is stopped waits until its calls have ended, and cancels each once.
+    Not without end: a worker that is stopped waits until its calls have ended, and cancels each once. It is counted
+    once the ledger is back.
     """
     monkeypatch.setattr(owner_day, "COUNTED_S", 0.1)
     begun = asyncio.Event()
+    back, counted = threading.Event(), threading.Event()
 
     class Away:
         def add(self, *_: Any, **__: Any) -> None:
-            raise LedgerUnavailable("ledger", "its database is away")
+            if not back.is_set():
+                raise LedgerUnavailable("ledger", "its database is away")
+            counted.set()
 
     async def ask() -> Any:
         owner_day.PAID.get()(Usage(input_tokens=7))
@@ -138,6 +143,8 @@ async def test_a_canceled_call_does_not_wait_for_the_ledger(monkeypatch: pytest.
 
     assert ended, "it waits"
     assert calling.cancelled()
+    back.set()
+    assert await asyncio.to_thread(counted.wait, 60), "it was never counted"
 
 
 async def test_dollars_need_a_price(bench: Bench, openai: OpenAIServer) -> None:
