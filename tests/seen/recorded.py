@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from temporalio.runtime import Runtime
+
 from refold.seen import meters
 from refold.seen.metrics import BUCKETS
 
@@ -77,3 +79,14 @@ def counting() -> Iterator[InMemory]:
         yield kept
     finally:
         meters.use(None)
+
+
+@contextmanager
+def unmeasured() -> Iterator[None]:
+    """Take back what is set up inside the block to measure this process."""
+    before = Runtime.default()
+    try:
+        yield
+    finally:
+        meters.use(None)
+        Runtime.set_default(before, error_if_already_set=False)

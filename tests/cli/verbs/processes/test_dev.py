@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from refold.cli.app import app
 from refold.temporal.dev import _ports
 from tests.cli.conftest import Result
+from tests.seen.recorded import unmeasured
 
 ROOT = Path(__file__).parents[4]
 COMMAND = [sys.executable, "-m", "refold.cli"]
@@ -151,7 +152,8 @@ def test_what_runs_on_and_on_does_not_begin_in_a_namespace_that_is_not_there(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
-    done = shared.refold(*words, *([place] if words == ("metrics",) else []), "--namespace", "nope", "--json")
+    with unmeasured():
+        done = shared.refold(*words, *([place] if words == ("metrics",) else []), "--namespace", "nope", "--json")
 
     assert (done.exit, done.out) == (2, "")
     assert "it has no namespace 'nope'" in json.loads(done.err.splitlines()[-1])["message"]
