@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +27,12 @@ CACHES_LEFT_OUT = "refold.caches_left_out"
 """The patch with which a value that reads back without the value of a cached property is taken.
 
 Earlier releases refused such a value if its type had a `Decimal` or several models of one generic."""
+
+MOMENTS = "refold.moments_compared"
+"""The patch with which a time of a zone is compared by its moment and its offset.
+
+In an hour that the zone's clocks repeat or skip, such a time equals no time of another zone in Python, so that earlier
+releases refused it: it reads back with its offset alone."""
 
 _SETS = dict.fromkeys(("set", "frozenset"), "a set, which has no order: use a list, or a tuple")
 _NO_DATA = {"is-instance": "instances of a plain class", "is-subclass": "classes", "callable": "functions", **_SETS}
@@ -116,7 +123,7 @@ class Codec:
 
         Args:
             value: The value.
-            patched: Answers whether what `CACHES_LEFT_OUT` says holds, asked only where it matters.
+            patched: Answers whether what `CACHES_LEFT_OUT` and `MOMENTS` say holds, asked only where it matters.
 
         Raises:
             NoData: As in `data`; or the data does not fit the type, or is decoded to another value.
@@ -127,29 +134,43 @@ class Codec:
             fresh = self._read(written)
         except ValidationError as error:
             raise NoData(problems(error)) from None
-        if lost := self.lost(value, fresh):
-            other = self.lost(value, fresh, cached=False)
+        if lost := self.lost(value, fresh, patched=patched):
+            other = self.lost(value, fresh, cached=False, patched=patched)
             if other != lost and patched(CACHES_LEFT_OUT):
                 lost = other
         if lost:
             raise NoData(lost)
         return data, fresh
 
-    def lost(self, value: Any, fresh: Any, *, cached: bool = True) -> str:
+    def lost(
+        self, value: Any, fresh: Any, *, cached: bool = True, patched: Callable[[str], bool] = lambda _: True
+    ) -> str:
         """What differs between a value and `fresh`, decoded from the value's data; empty if no difference is visible.
 
         Examples: a subclass decoded as its base, a union member decoded as another, a secret, a field excluded from the
         data, a private attribute. With `cached`, also the value of a model's cached property.
+
+        Args:
+            value: The value.
+            fresh: The value that its data is decoded to.
+            cached: See above.
+            patched: Answers whether what `MOMENTS` says holds, asked only where it matters.
         """
         try:
             if not self.chooses and value == fresh:
                 return ""
         except Exception:  # noqa: BLE001 - the author's `__eq__`; what follows looks closer
             pass
-        found = _lost(value, fresh, "", cached)
+        found = self._found(value, fresh, cached, _equal)
+        if found and (other := self._found(value, fresh, cached, _equal_by_moment)) != found and patched(MOMENTS):
+            return other
+        return found
+
+    def _found(self, value: Any, fresh: Any, cached: bool, equal: Callable[[Any, Any], bool]) -> str:
+        found = _lost(value, fresh, "", cached, equal)
         if found:
             with suppress(ValidationError):  # a validator may have changed the value, as it would without JSON
-                return _lost(self.adapter.validate_python(value), fresh, "", cached)
+                return _lost(self.adapter.validate_python(value), fresh, "", cached, equal)
         return found
 
 
@@ -299,14 +320,14 @@ def _schemas(schema: Any, *, written: bool = False) -> Iterator[dict[str, Any]]:
             waiting.extend(one for one in inner if type(one) in _NESTED)
 
 
-def _lost(value: Any, fresh: Any, where: str, cached: bool) -> str:
+def _lost(value: Any, fresh: Any, where: str, cached: bool, equal: Callable[[Any, Any], bool]) -> str:
     at = where or "it"
     kind: Any = type(value)
     if isinstance(value, list | tuple) and isinstance(fresh, list | tuple):
         if len(value) != len(fresh):
             return f"{at} reads back with another length"
         pairs = [(f"{where}[{n}]", one, other) for n, (one, other) in enumerate(zip(value, fresh, strict=True))]
-        return next((found for at, one, other in pairs if (found := _lost(one, other, at, cached))), "")
+        return next((found for at, one, other in pairs if (found := _lost(one, other, at, cached, equal))), "")
     text_of_text = isinstance(value, str) and isinstance(fresh, str)
     if not (kind is type(fresh) or text_of_text or _numbers(value, fresh)):
         if isinstance(value, Set):
@@ -322,15 +343,25 @@ def _lost(value: Any, fresh: Any, where: str, cached: bool) -> str:
                 if not cached and isinstance(value, BaseModel) and isinstance(getattr(kind, name, 0), cached_property):
                     continue
                 return f"{at} loses {name!r}"
-            if found := _lost(one, other[name], f"{where}.{name}" if where else str(name), cached):
+            if found := _lost(one, other[name], f"{where}.{name}" if where else str(name), cached, equal):
                 return found + _hint(kind, name)
         return ""
-    equal = text(value) == fresh if text_of_text else value == fresh
-    if equal or value != value or kind.__eq__ is object.__eq__:
+    same = text(value) == fresh if text_of_text else equal(value, fresh)
+    if same or value != value or kind.__eq__ is object.__eq__:
         return ""
     if hasattr(value, "get_secret_value"):
         return f"{at} reads back as asterisks: look a secret up where it is used"
     return f"{at} reads back changed"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool(one == other)
+
+
+def _equal_by_moment(one: Any, other: Any) -> bool:
+    if isinstance(one, datetime) and isinstance(other, datetime) and one.utcoffset() == other.utcoffset():
+        return one.replace(tzinfo=None) == other.replace(tzinfo=None)
+    return _equal(one, other)
 
 
 def _numbers(one: Any, other: Any) -> bool:

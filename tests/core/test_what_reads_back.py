@@ -6,10 +6,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, Generic, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -27,7 +27,19 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from refold import Cmd, Content, Ctx, DefinitionError, SkillError, Status, Step, Transition, UserMessage, table
+from refold import (
+    Cmd,
+    Content,
+    Contract,
+    Ctx,
+    DefinitionError,
+    SkillError,
+    Status,
+    Step,
+    Transition,
+    UserMessage,
+    table,
+)
 from refold.core.authoring.define import skill_of
 from refold.core.codec import NoData, codec, misfit
 from tests.core.byhand import ByHand
@@ -178,6 +190,106 @@ def test_a_time_reads_back_with_its_offset_and_without_its_zone() -> None:
     assert (after, after.utcoffset()) == (before, timedelta(hours=2))
     assert after + timedelta(days=1) != before + timedelta(days=1)
     assert after.astimezone(ZoneInfo("Europe/Berlin")) + timedelta(days=1) == before + timedelta(days=1)
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+class Meeting(BaseModel):
+    at: datetime
+
+
+class Shared(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    at: datetime | None = None
+
+
+def of_steps(at: datetime) -> Any:
+    """A skill of steps that hands a time on."""
+
+    def begin(ctx: Ctx) -> Transition:
+        return ctx.goto("asks", at=at, by=[Meeting(at=at)])
+
+    def asks(ctx: Ctx, at: datetime, by: list[Meeting]) -> Transition:
+        return ctx.complete(f"{at} {by[0].at}")
+
+    return one_step(begin, Step("asks", asks))
+
+
+def of_a_contract(at: datetime, *, first: bool = False) -> Any:
+    """A skill whose shared state has a time, from the first or written by a step."""
+
+    def begins(content: Content, ctx: Ctx) -> Shared:
+        return Shared(at=at if first else None)
+
+    def begin(ctx: Ctx) -> Transition:
+        return ctx.goto("asks") if first else ctx.goto("asks").patch(at=at)
+
+    def asks(ctx: Ctx, state: Shared) -> Transition:
+        return ctx.complete(f"{state.at} {state.at}")
+
+    writes = Step("begin", begin, writes=["at"]).start()
+    return table("shared", writes, Step("asks", asks, reads=["at"]), contract=Contract(state=Shared, begins=begins))
+
+
+def of_a_reducer(at: datetime) -> Any:
+    """A skill whose state has a time."""
+
+    class Meets:
+        @staticmethod
+        def initial() -> Meeting:
+            return Meeting(at=at)
+
+        def on_event(self, state: Meeting, event: Any, ctx: Ctx) -> Transition:
+            return Transition.complete(Meeting(at=at)).message(f"{state.at} {state.at}")
+
+    return Meets
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN),
+        datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1),
+        datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN),
+    ],
+    ids=["first", "repeated", "skipped"],
+)
+@pytest.mark.parametrize(
+    ("author", "refused"),
+    [
+        pytest.param(of_steps, "it reads back changed", id="steps"),
+        pytest.param(of_a_reducer, "at reads back changed", id="reducer"),
+        pytest.param(of_a_contract, "it reads back changed", id="contract"),
+        pytest.param(partial(of_a_contract, first=True), "", id="contract-begins"),
+    ],
+)
+def test_a_time_is_kept_when_the_clocks_change(at: datetime, author: Callable[[datetime], Any], refused: str) -> None:
+    """
+    In the hour that summer time repeats or skips, as in any other: such a time equals no time of another zone in
+    Python. A task of an earlier release was refused it, as its history says.
+    """
+    kept = at.replace(tzinfo=timezone(at.utcoffset() or timedelta()), fold=0)
+    task = ByHand(author(at), cut=True)
+    task.say()
+    assert task.said == [f"{kept} {kept}"], task.reason
+    assert task.folded() == task.task
+
+    old = ByHand(author(at), patched=lambda _: False)
+    old.say()
+    assert refused in old.reason
+
+
+def test_another_offset_or_hour_is_another_time() -> None:
+    """
+    Only the zone may be lost on the way through JSON.
+    """
+    at = datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN)
+    fixed = [datetime(2026, 10, 25, hour, 30, tzinfo=timezone(timedelta(hours=off))) for hour, off in ((2, 1), (3, 2))]
+    same_moment = at.astimezone(UTC)
+
+    assert all(codec(datetime).lost(at, other) for other in (*fixed, same_moment))
 
 
 def test_models_of_one_generic_are_told_apart() -> None:

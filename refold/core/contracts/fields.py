@@ -18,6 +18,9 @@ from refold.core.codec import Codec, NoData, codec, unsavable
 Write = Callable[[Any, str], JsonValue]
 """Writes a field of a state as data, given the state and the field. Raises `NoData`."""
 
+Patched = Callable[[str], bool]
+"""Answers whether a task takes a check that earlier releases lacked."""
+
 
 class StateFields:
     """The fields of a state, as data and as values.
@@ -56,23 +59,24 @@ class StateFields:
 
     # --- what differs
 
-    def lost_by_type(self, name: str, value: Any, fresh: Any) -> str:
+    def lost_by_type(self, name: str, value: Any, fresh: Any, patched: Patched) -> str:
         """What differs between a field's value and `fresh`, as the field's type alone can tell; see `Codec.lost`."""
-        return self._codecs[name].lost(value, fresh)
+        return self._codecs[name].lost(value, fresh, patched=patched)
 
-    def lost(self, state: Any, names: Iterable[str], fresh: Any) -> str:
+    def lost(self, state: Any, names: Iterable[str], fresh: Any, patched: Patched) -> str:
         """What differs between a state and `fresh`, decoded from its data; empty if no difference is visible.
 
-        The state's validators may have changed values of the fields `names`, as they would without JSON.
+        The state's validators may have changed values of the fields `names`, as they would without JSON. `patched` as
+        for `Codec.lost`.
         """
         found = ""
         with suppress(Exception):  # the author's validators, and comparisons of the author's, may raise any exception
-            found = self._state.lost(state, fresh, cached=False)
+            found = self._state.lost(state, fresh, cached=False, patched=patched)
             if found:
                 values = {name: getattr(state, name) for name in self.names}
                 made = self._state.adapter.validator.validate_python(values, by_name=True)
                 changed = state.model_copy(update={name: getattr(made, name) for name in names})
-                found = self._state.lost(changed, fresh, cached=False)
+                found = self._state.lost(changed, fresh, cached=False, patched=patched)
         return found
 
     def changed(self, state: Any, name: str, data: Mapping[str, JsonValue], write: Write) -> bool:

@@ -148,10 +148,14 @@ class StateValidator:
         if type(state) is not kind:
             raise SkillError(f"begins returned {brief(state)}; it returns a {kind.__name__}")
         found = self._first(state, self._fields.by_type)
-        lost = "" if isinstance(found, SkillError) else self._fields.lost(state, self.fields, found.state)
+        lost = (
+            "" if isinstance(found, SkillError) else self._fields.lost(state, self.fields, found.state, self._patched)
+        )
         if lost or isinstance(found, SkillError) or self._fields.need_model(self.fields):
             other = self._first(state, self._fields.by_model)
-            fits = not isinstance(other, SkillError) and not self._fields.lost(state, self.fields, other.state)
+            fits = not isinstance(other, SkillError) and not self._fields.lost(
+                state, self.fields, other.state, self._patched
+            )
             if fits and self._patched(BY_MODEL):
                 found, lost = other, ""
         if isinstance(found, SkillError):
@@ -302,9 +306,14 @@ class StateValidator:
             name = at if at in fields else next(iter(fields), "")
             return PatchError(step, lifecycle, name, fits, actual=_misfit(error))
         if by_model:
-            lost = {next(iter(values), ""): self._fields.lost(state.model_copy(update=values), values, state)}
+            lost = {
+                next(iter(values), ""): self._fields.lost(state.model_copy(update=values), values, state, self._patched)
+            }
         else:
-            lost = {name: self._fields.lost_by_type(name, one, getattr(state, name)) for name, one in values.items()}
+            lost = {
+                name: self._fields.lost_by_type(name, one, getattr(state, name), self._patched)
+                for name, one in values.items()
+            }
         for name, how in lost.items():
             if how:
                 return PatchError(step, lifecycle, name, fits, actual=how)
