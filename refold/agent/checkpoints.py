@@ -13,8 +13,8 @@ from typing import Any, Literal
 from refold.agent.loop import AROUND
 from refold.core.authoring.skill import Skill, skill_id
 from refold.core.content import Content, as_content
-from refold.core.errors import InputRejected
-from refold.core.events import Event, UserMessage
+from refold.core.errors import InputRejected, shown
+from refold.core.events import RESULT_TYPES, CommandFailed, Event, UserMessage
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, Perform, finished, wanted
@@ -95,12 +95,13 @@ async def next_checkpoint(
     Args:
         agent: The agent.
         at: Where to continue; a first message begins a task.
-        perform: Performs one command, and returns its result or failure as an event.
+        perform: Performs one command, and returns its result or failure as an event, with the ids of the command.
         task_id: The new task's id.
         now: The time. A sleep or a backoff counts as over once nothing else can proceed.
 
     Raises:
-        InputRejected: See `resumed`.
+        InputRejected: See `resumed`; or `perform` returned something else than an outcome of its command, which is not
+            performed once more for that.
     """
     if isinstance(at, str | Content):
         message = UserMessage(content=as_content(at))
@@ -114,10 +115,17 @@ async def next_checkpoint(
         effect = next((one for one in going if isinstance(one, Perform)), None)
         if effect is not None:
             event, when = await perform(effect), now()
+            if not isinstance(event, (CommandFailed, *RESULT_TYPES)):
+                raise InputRejected(
+                    f"perform returned {shown(event)} for {effect.command.id!r}; it returns the command's outcome as "
+                    "an event, such as a ToolResult or a CommandFailed"
+                )
         else:
             alarm = min((one for one in going if isinstance(one, Alarm)), key=lambda one: one.due_at)
             event, when = alarm.event, max(alarm.due_at, now())
-        task, _ = advance(agent, task, event, when)
+        task, entry = advance(agent, task, event, when)
+        if entry.refused:
+            raise InputRejected(f"the task refuses the {event.kind} that came: {entry.refused}")
         if (reached := checkpoint_of(agent, task)) is not None:
             return reached
     return task

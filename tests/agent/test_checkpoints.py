@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from refold import InputRejected, TaskState
+from refold import Content, InputRejected, TaskState, UserMessage
 from refold.agent import Checkpoint, checkpoint_of, next_checkpoint, resumed
 from refold.core.chat import Reply, ToolCall
 from refold.core.commands import CallChat, CallTool
-from refold.core.events import ChatResult, CommandFailed, Event, ToolResult
+from refold.core.events import ActivityResult, ChatResult, CommandFailed, Event, ToolResult
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform
 from refold.core.retry_policy import Failure, FailureKind
@@ -108,6 +108,37 @@ async def test_what_does_not_fit_is_refused() -> None:
         resumed(shop(), at.model_copy(update={"agent": "other"}))
     with pytest.raises(InputRejected, match="made by version 1 of agent 'shop'; this is version 2"):
         resumed(shop(version=2, upgrade=lambda _, state: state), at)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (ToolResult(id="buy", invocation_id="other/2.1"), "no command other/2.1 waits for an outcome"),
+        (ToolResult(id="by", invocation_id="task/2.1"), "command task/2.1 is 'buy', not 'by'"),
+        (ActivityResult(id="buy", invocation_id="task/2.1"), "a tool, which activity_result does not answer"),
+        (UserMessage(content=Content.from_text("bought")), "perform returned .* for 'buy'; it returns the command's"),
+        ("bought", r"perform returned 'bought' \(str\) for 'buy'; it returns the command's outcome as an event"),
+        (None, r"perform returned None \(NoneType\) for 'buy'"),
+    ],
+    ids=["other task", "other id", "other kind", "no outcome", "no event", "nothing"],
+)
+async def test_a_wrong_outcome_is_refused_and_the_effect_not_performed_again(outcome: Any, said: str) -> None:
+    """
+    The program that performs effects is told: the task would wait for the outcome, and ask for the effect without end.
+    """
+
+    class Mistaken(World):
+        async def perform(self, asked: Perform) -> Event:
+            if asked.command.id != "buy":
+                return await super().perform(asked)
+            self.called.append("buy")
+            assert self.called.count("buy") == 1
+            return outcome  # type: ignore[no-any-return]
+
+    agent, world = shop(), Mistaken(wish("buy"))
+    at = await next_checkpoint(agent, "Buy!", world.perform)
+    with pytest.raises(InputRejected, match=said):
+        await next_checkpoint(agent, at, world.perform)
 
 
 def test_without_them_it_runs_as_ever() -> None:
