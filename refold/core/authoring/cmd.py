@@ -251,7 +251,7 @@ def by_place(tool: str, args: object) -> str:
 
 def _offered(tool: str | ToolOffer | Callable[..., Any]) -> ToolOffer:
     if isinstance(tool, ToolOffer):
-        return tool
+        return tool if tool.parameters is None else stored(tool, ToolOffer, f"the offer of the tool {tool.name!r}")
     return ToolOffer(name=tool if isinstance(tool, str) else declared(tool).name)
 
 

@@ -21,6 +21,7 @@ from refold import (
     SkillError,
     Status,
     Step,
+    ToolOffer,
     Transition,
     UserMessage,
     UserSaid,
@@ -29,7 +30,7 @@ from refold import (
     table,
     tool,
 )
-from refold.core.commands import CallSkill, CallTool, Notify, Undoes
+from refold.core.commands import CallChat, CallSkill, CallTool, Notify, Undoes
 from refold.core.errors import describe, shown
 from refold.core.events import SkillOutcome, SkillResult
 from refold.core.fold.journal import Entry
@@ -285,6 +286,33 @@ def test_what_a_step_changes_later_was_said_as_it_was() -> None:
     assert entry.model_dump_json() == before
     assert '"n":1}' in before
     assert "99" not in before
+
+
+def test_an_offer_that_a_step_changes_later_was_made_as_it_was() -> None:
+    """
+    The schema of a tool is copied when it is offered: else it would change in what the thread keeps, and the next call
+    would refer to it as the one that the model knows.
+    """
+    offer = ToolOffer(name="look", parameters={"type": "object"})
+
+    async def begin(ctx: Ctx) -> Transition:
+        for word in ("here", "there"):
+            assert offer.parameters is not None
+            offer.parameters["description"] = word
+            asked = ctx.chat("look", word, tools=[offer])
+            offer.parameters["description"] = "scribbled"
+            await asked
+        return ctx.complete()
+
+    task = ByHand(one_step(begin))
+    task.say()
+    task.give("look", "Nothing.")
+    frames = [
+        one.command.frame for entry in task.journal for one in entry.commands if isinstance(one.command, CallChat)
+    ]
+
+    said = [frame and frame.tools[0].parameters for frame in frames]
+    assert said == [{"type": "object", "description": word} for word in ("here", "there")]
 
 
 def test_a_command_that_a_reducer_keeps_is_not_the_journals() -> None:
