@@ -145,9 +145,13 @@ def compile_reducer(options: Options, cls: type) -> ReducerSkill:
     if found:
         raise DefinitionError(options.card.id, found)
     try:
-        return ReducerSkill(options, author, annotation)
+        skill = ReducerSkill(options, author, annotation)
+        changing = drifts(skill.first, skill.states.data(author.initial()))
     except Exception as error:
         raise DefinitionError(options.card.id, [f"its initial state: {describe(error)}"]) from error
+    if changing:
+        raise DefinitionError(options.card.id, [f"its initial state {changing}; set that in on_event"])
+    return skill
 
 
 def _shape(cls: type) -> list[str]:
@@ -176,6 +180,24 @@ def _state_type(cls: type, found: list[str]) -> Any:
         found.append(f"parameter {name!r} of on_event needs the type of the state, or the union of its types")
         return None
     return annotation
+
+
+def drifts(first: JsonValue, second: JsonValue) -> str:
+    """What is wrong with a value for the first event that was made twice, as data; empty if both are the same.
+
+    It is made once, when the skill is defined: all tasks of a process would begin with one clock time or random number,
+    those of another process with another, and so would a replay there.
+    """
+    if first == second:
+        return ""
+    where = ""
+    if isinstance(first, dict) and isinstance(second, dict):
+        parts = (repr(name) for name, value in first.items() if value != second.get(name))
+        where = f" in {', '.join(parts)}"
+    return (
+        f"is another one each time that it is made{where}: it reads a clock, or draws a random number, and is made "
+        "once for all tasks of a process; what differs from task to task comes from ctx.now and ctx.task_id"
+    )
 
 
 def instance(cls: type, found: list[str]) -> Any:

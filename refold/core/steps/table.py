@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, Unpack, overload
 
 from refold.core.authoring.bytecode import leads, mentions
-from refold.core.authoring.reducer import direct_tool_calls, instance
+from refold.core.authoring.reducer import direct_tool_calls, drifts, instance
 from refold.core.authoring.skill import Options, Skill, SkillOptions, options_for
 from refold.core.contracts.check import compile_contract
 from refold.core.contracts.contract import Terms
@@ -328,11 +328,14 @@ def _seeds(one: Step, params: list[Param], found: list[str]) -> dict[str, Any]:
             continue
         value = start_default(param)
         try:
-            fits = value is not MISSING and param.encode(value, one.name) is not None
+            twice = () if value is MISSING else (value, start_default(param))
+            made = [param.encode(each, one.name)[0] for each in twice]
         except SkillError:
-            fits = False
-        if fits:
+            made = []
+        if made:
             seeds[param.name] = value
+            if changing := drifts(*made):
+                found.append(f"step {one.name!r}: the first value of parameter {param.name!r} {changing}")
         elif param.default is MISSING:  # a default that does not fit is reported with the parameter
             found.append(
                 f"step {one.name!r}: parameter {param.name!r} has nothing to start from; give it a default, or take "

@@ -1,8 +1,10 @@
 """An author's mistake is found when the skill is defined, with a sentence on what to do; all of them at once."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
+from uuid import uuid4
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,6 +33,12 @@ from workflows import hello, planner
 
 class State(BaseModel):
     n: int = 0
+
+
+class Stamped(BaseModel):
+    order: str = ""
+    id: str = Field(default_factory=lambda: uuid4().hex)
+    at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
 class Plain:
@@ -609,6 +617,33 @@ def test_a_start_step_needs_something_to_start_from() -> None:
     assert problems(lambda: table("wrong", Step("x", unseeded).start())) == (
         f"step 'x': parameter 'topic' has nothing to start from; {way_out}",
         f"step 'x': parameter 'pair' has nothing to start from; {way_out}",
+    )
+
+
+def test_a_first_value_is_the_same_each_time() -> None:
+    """
+    It is made when the skill is defined, once for all tasks of a process: an id that is drawn there would be the id of
+    each of them, and another one after a worker was replaced.
+    """
+
+    class Draws(Reducer):
+        @staticmethod
+        def initial() -> Any:
+            return Stamped(order="o-1")
+
+        def on_event(self, state: Stamped, event: Event, ctx: Ctx) -> Transition:
+            return Transition.complete()
+
+    def begin(ctx: Ctx, content: Content, order: Stamped) -> Transition:
+        return ctx.complete()
+
+    drifts = (
+        "is another one each time that it is made in 'id', 'at': it reads a clock, or draws a random number, and is "
+        "made once for all tasks of a process; what differs from task to task comes from ctx.now and ctx.task_id"
+    )
+    assert problem(lambda: skill_of(Draws)) == f"its initial state {drifts}; set that in on_event"
+    assert problem(lambda: table("wrong", Step("begin", begin).start())) == (
+        f"step 'begin': the first value of parameter 'order' {drifts}"
     )
 
 
