@@ -102,17 +102,42 @@ def _leads(code: CodeType, method: str) -> tuple[tuple[str, Leads], ...]:
     instructions = list(dis.get_instructions(code))
     # Where a call has keywords, Python 3.13 pushes a NULL between the method and its arguments.
     said = [(at, one) for at, one in enumerate(instructions) if one.opname != "PUSH_NULL"]
-    for (at, on), (_, loads), (_, first) in zip(said, said[1:], said[2:], strict=False):
+    for (at, on), (_, loads), (given, first) in zip(said, said[1:], said[2:], strict=False):
         named = loads.opname in ("LOAD_ATTR", "LOAD_METHOD") and loads.argval == method
-        if named and on.opname.startswith("LOAD_") and first.opname == "LOAD_CONST" and isinstance(first.argval, str):
+        literal = first.opname == "LOAD_CONST" and isinstance(first.argval, str)
+        if named and on.opname.startswith("LOAD_") and literal and _is_whole(instructions, at, given):
             receiver = on.argval[-1] if isinstance(on.argval, tuple) else on.argval
-            names, alone = _call(code, instructions, at)
-            found.append((str(receiver), Leads(first.argval, names, alone)))
+            names, alone, by_place = _call(code, instructions, at)
+            if by_place:
+                found.append((str(receiver), Leads(first.argval, names, alone)))
     return tuple(found)
 
 
-def _call(code: CodeType, instructions: list[dis.Instruction], at: int) -> tuple[tuple[str, ...] | None, bool]:
-    """The keywords of the call whose receiver is loaded at `at`, and whether its result is returned at once."""
+def _is_whole(instructions: list[dis.Instruction], at: int, given: int) -> bool:
+    """Whether the constant loaded at `given` is the whole argument of the call whose receiver is loaded at `at`.
+
+    Else it is a part of a larger expression, as in `"do_" + kind`: an instruction for that one covers the constant in
+    the source, and not the receiver, as the call does. Where Python keeps no columns, nothing counts as whole.
+    """
+    (receiver, _), (first, last) = _span(instructions[at]), _span(instructions[given])
+    # Not another copy of it: Python compiles what a `finally` holds twice.
+    spans = (_span(one) for one in instructions[given + 1 :] if one.opname != "LOAD_CONST")
+    return receiver < first and not any(receiver < start <= first and last <= end for start, end in spans)
+
+
+def _span(one: dis.Instruction) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where the source of an instruction begins and ends, by line and column; (0, 0) where that is not known."""
+    by = one.positions
+    if by is None or by.lineno is None or by.end_lineno is None or by.col_offset is None or by.end_col_offset is None:
+        return (0, 0), (0, 0)
+    return (by.lineno, by.col_offset), (by.end_lineno, by.end_col_offset)
+
+
+def _call(code: CodeType, instructions: list[dis.Instruction], at: int) -> tuple[tuple[str, ...] | None, bool, bool]:
+    """The keywords of the call whose receiver is loaded at `at`, and whether its result is returned at once.
+
+    At last whether it has an argument that is given by its place.
+    """
     depth, names = 1, tuple[str, ...]()
     for here in range(at + 1, len(instructions)):
         one = instructions[here]
@@ -126,7 +151,9 @@ def _call(code: CodeType, instructions: list[dis.Instruction], at: int) -> tuple
         if one.opname == "CALL_KW":
             names = instructions[here - 1].argval
         if depth <= 1:
-            literal = one.opname != "CALL_FUNCTION_EX"
-            return names if literal else None, instructions[here + 1].opname == "RETURN_VALUE"
+            returned = instructions[here + 1].opname == "RETURN_VALUE"
+            if one.opname == "CALL_FUNCTION_EX":
+                return None, returned, True
+            return names, returned, (one.arg or 0) > len(names)
         names = ()
-    return None, False
+    return None, False, True

@@ -257,7 +257,10 @@ def _check_routes(steps: Sequence[Step]) -> list[str]:
     return found
 
 
-_ASKS = {"await_input": {"expect", "timeout_s"}, "await_approval": {"show", "policy", "editable"}}
+_ASKS = {
+    "await_input": {"slot", "message", "expect", "timeout_s"},
+    "await_approval": {"slot", "message", "show", "policy", "editable"},
+}
 """The methods that ask, with their own keywords; other keywords are carried to the step that receives the answer."""
 
 

@@ -13,6 +13,7 @@ from refold import (
     Cmd,
     Content,
     Ctx,
+    DecisionMade,
     DefinitionError,
     Event,
     SkillError,
@@ -631,7 +632,7 @@ def test_a_first_value_is_the_same_each_time() -> None:
         def initial() -> Any:
             return Stamped(order="o-1")
 
-        def on_event(self, state: Stamped, event: Event, ctx: Ctx) -> Transition:
+        def on_event(self, state: Stamped, event: Event, ctx: Ctx) -> Transition:  # type: ignore[override]
             return Transition.complete()
 
     def begin(ctx: Ctx, content: Content, order: Stamped) -> Transition:
@@ -915,6 +916,89 @@ def test_an_annotated_content_is_the_message() -> None:
     task.say("hello")
 
     assert task.said == ["hello"]
+
+
+def test_a_name_that_is_made_is_no_literal() -> None:
+    """
+    A text that is a part of a larger expression names no step and no question, and nothing is said of it.
+    """
+    which = {"a": "a", "b": "b"}
+
+    def begin(ctx: Ctx, kind: str = "a", draft: int = 0) -> Transition:
+        match draft:
+            case 0:
+                return ctx.goto("do_" + kind)
+            case 1:
+                return ctx.goto(f"do_{kind}", limit=1)
+            case 2:
+                return ctx.goto("do_%s" % kind)  # noqa: UP031 - people write it
+            case 3:
+                return ctx.goto("do_{}".format(kind))  # noqa: UP032
+            case 4:
+                return ctx.goto({"a": "do_a", "b": "do_b"}[kind])
+            case 5:
+                return ctx.goto("_do_a"[draft - 4 :])
+            case 6:
+                return ctx.goto("do_" + (which["a"] if draft else kind))
+            case 7:
+                return ctx.goto("do_a" if kind == "a" else "do_b")
+            case _:
+                return ctx.await_input(f"size_{kind}", "Which size?")
+
+    def do_a(ctx: Ctx, limit: int = 3) -> Transition:
+        return ctx.complete("a")
+
+    def answered(ctx: Ctx, size_a: str) -> Transition:
+        return ctx.complete(size_a)
+
+    asks = Step("answered", answered).resume_from("begin")
+    task = ByHand(table("made", Step("begin", begin).start(), Step("do_a", do_a), Step("do_b", do_a), asks))
+    task.say()
+
+    assert task.said == ["a"]
+
+
+def test_a_literal_in_a_finally_is_read() -> None:
+    """
+    Python compiles it twice.
+    """
+
+    def begin(ctx: Ctx) -> Transition:
+        try:
+            ctx.say("one")
+        finally:
+            return ctx.goto("nowhere")  # noqa: B012
+
+    assert "goes to 'nowhere', which does not exist" in problem(lambda: table("last", Step("begin", begin).start()))
+
+
+def test_slot_and_message_may_be_given_by_name() -> None:
+    """
+    They are the question's own, and handed on to no step.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        return ctx.await_input(message="Which size?", slot="size", draft=1)
+
+    async def answered(ctx: Ctx, size: str, draft: int) -> Transition:
+        return ctx.await_approval("ok", message=f"{size}, {draft}?", show=draft)
+
+    async def decided(ctx: Ctx, decision: DecisionMade) -> Transition:
+        return ctx.complete(decision.approver)
+
+    def wrong(ctx: Ctx) -> Transition:
+        return ctx.await_input("size", message="Which size?", drafts=1)
+
+    after = Step("answered", answered).resume_from("begin")
+    task = ByHand(table("named", Step("begin", begin).start(), after, Step("decided", decided).resume_from("answered")))
+    task.say()
+    task.say("XL")
+    task.decide("ok")
+
+    assert task.said == ["Which size?", "XL, 1?", "Ann"]
+    assert problems(lambda: table("wrong", Step("begin", wrong).start(), after)) == (
+        "step 'begin' asks 'size' with drafts, which step 'answered' does not take; it takes: size, draft",
+    )
 
 
 def test_what_a_goto_hands_on_is_checked_where_it_is_literal() -> None:
