@@ -405,6 +405,14 @@ WRONG = {
     "a decision's step that wants a message": Wrong(
         old=PAY,
         new=PAY.replace("order: Order", "content: Content, order: Order"),
+        rule="definition",
+        at="ctx.await_approval(",
+        says=("which a decision answers, and step 'pay' needs content: Content", "take `decision: DecisionMade` there"),
+    ),
+    "a decision's step that wants a message, and a slot that is made": Wrong(
+        old=PAY,
+        new=PAY.replace("order: Order", "content: Content, order: Order"),
+        also=('await_approval("buy"', 'await_approval("buy".strip()'),
         rule="goto",
         at="ctx.await_approval(",
         says=("step 'pay' gets a decision, `DecisionMade`", "nothing fills its parameter content: Content"),

@@ -187,12 +187,14 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
             goes_to=_goes_to(one),
             on_interrupt=one.interrupted,
         )
+    known = {name: spec for name, spec in specs.items() if name not in unread}
+    found.extend(_unanswered(specs, known))
     contract = options.contract
     if contract is None:
-        found.extend(_misfits(specs, {name: spec for name, spec in specs.items() if name not in unread}))
+        found.extend(_misfits(specs, known))
         found.extend(_uninterruptible(specs))
-        known = [one for one in steps if one.terms and Terms.__annotations__.keys() >= one.terms.keys()]
-        found.extend(f"step {one.name!r}: {min(one.terms)}= needs a contract" for one in known)
+        bound = [one for one in steps if one.terms and Terms.__annotations__.keys() >= one.terms.keys()]
+        found.extend(f"step {one.name!r}: {min(one.terms)}= needs a contract" for one in bound)
     else:
         specs, wrong = compile_contract(contract, {one.name: one.terms for one in steps if one.name in specs}, specs)
         found.extend(wrong)
@@ -276,12 +278,26 @@ def _misfits(specs: Mapping[str, StepSpec], targets: Mapping[str, StepSpec]) -> 
                 found += _unfit(f"step {name!r} goes to {one.to!r}", target, one.names, needed)
         for method, options in _ASKS.items():
             for one in leads(spec.run, method):
-                target = resumes.get(name)
+                target, decided = resumes.get(name), method == "await_approval"
                 if target is not None and one.names is not None:
                     carried = [given for given in one.names if given not in options]
-                    needed = [given for given in target.needs(message=True) if given != one.to]
+                    needed = [given for given in target.needs(message=True) if decided or given != one.to]
                     found += _unfit(f"step {name!r} asks {one.to!r}", target, carried, needed)
     return found
+
+
+def _unanswered(specs: Mapping[str, StepSpec], targets: Mapping[str, StepSpec]) -> Iterator[str]:
+    """Problems of literal questions whose answer does not bring what the step that receives it needs of an answer."""
+    for source, target in [(spec.resume_from, spec) for spec in targets.values() if spec.resume_from in specs]:
+        for method, brings, answer, way_out in _ANSWERS:
+            for one in leads(specs[str(source)].run, method):
+                yield from (
+                    f"step {source!r} asks {one.to!r}, which a {answer} answers, and step {target.name!r} needs "
+                    f"{name}: {param.type_name}; take `{way_out}` there"
+                    for name, param in target.params.items()
+                    if param.needed and param.source.from_message and param.source not in brings
+                    if one.names is not None and name not in one.names
+                )
 
 
 def _unfit(what: str, target: StepSpec, given: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
@@ -309,6 +325,12 @@ def _uninterruptible(specs: Mapping[str, StepSpec]) -> Iterator[str]:
 
 
 _MESSAGE = (Source.CONTENT, Source.EVENT)
+
+_ANSWERS = (
+    ("await_input", (*_MESSAGE, Source.INPUT), "message", "content: Content"),
+    ("await_approval", (Source.DECISION,), "decision", "decision: DecisionMade"),
+)
+"""What answers a question, by the method that asks it: what it brings, its name, and what a step takes it as."""
 
 
 def _check_code(one: Step, params: list[Param], interrupting: Collection[object]) -> list[str]:

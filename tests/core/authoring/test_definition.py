@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from refold import (
     Cmd,
     Content,
+    Contract,
     Ctx,
     DecisionMade,
     DefinitionError,
@@ -40,6 +41,10 @@ class Stamped(BaseModel):
     order: str = ""
     id: str = Field(default_factory=lambda: uuid4().hex)
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+
+
+class Shared(BaseModel):
+    model_config = ConfigDict(frozen=True)
 
 
 class Plain:
@@ -972,6 +977,57 @@ def test_a_literal_in_a_finally_is_read() -> None:
     assert "goes to 'nowhere', which does not exist" in problem(lambda: table("last", Step("begin", begin).start()))
 
 
+@pytest.mark.parametrize(
+    "contract", [None, Contract(state=Shared, begins=lambda content, ctx: Shared())], ids=["alone", "contract"]
+)
+def test_a_question_is_met_by_a_step_that_takes_its_answer(contract: Contract | None) -> None:
+    """
+    A decision is no message, and brings no value of the slot's name; the task would fail once a person has decided.
+    """
+
+    def gate(ctx: Ctx) -> Transition:
+        return ctx.await_approval("ok", "Pay?")
+
+    def ask(ctx: Ctx) -> Transition:
+        return ctx.await_input("size", message="Which size?")
+
+    def takes_content(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(content.text)
+
+    def takes_message(ctx: Ctx, said: UserMessage) -> Transition:
+        return ctx.complete(said.content)
+
+    def takes_decision(ctx: Ctx, decision: DecisionMade) -> Transition:
+        return ctx.complete(decision.approver)
+
+    def takes_slot(ctx: Ctx, ok: str) -> Transition:
+        return ctx.complete(ok)
+
+    def takes_either(ctx: Ctx, content: Content | None = None, decision: DecisionMade | None = None) -> Transition:
+        return ctx.complete("fine")
+
+    def made(asks: Callable[[Ctx], Transition], takes: Any) -> Any:
+        steps = Step("asks", asks).start(), Step("meets", takes).resume_from("asks")
+        return table("meets", *steps, contract=contract)
+
+    decided = "step 'asks' asks 'ok', which a decision answers, and step 'meets' needs"
+    way_out = "take `decision: DecisionMade` there"
+    assert problem(lambda: made(gate, takes_content)) == f"{decided} content: Content; {way_out}"
+    assert problem(lambda: made(gate, takes_message)) == f"{decided} said: UserMessage; {way_out}"
+    if contract is None:
+        assert problem(lambda: made(gate, takes_slot)) == (
+            "step 'asks' asks 'ok' without ok: str, which step 'meets' needs: pass it on by keyword"
+        )
+    assert problem(lambda: made(ask, takes_decision)) == (
+        "step 'asks' asks 'size', which a message answers, and step 'meets' needs decision: DecisionMade; take "
+        "`content: Content` there"
+    )
+    for asks, takes in ((gate, takes_decision), (ask, takes_content), (ask, takes_message)):
+        assert made(asks, takes)
+    assert made(gate, takes_either)
+    assert made(ask, takes_either)
+
+
 def test_slot_and_message_may_be_given_by_name() -> None:
     """
     They are the question's own, and handed on to no step.
@@ -1046,12 +1102,12 @@ def test_what_a_question_carries_is_checked_where_it_is_literal() -> None:
             return ctx.await_approval("ok", "?", show=1, policy=None, editable=(), draft=draft)
         return ctx.await_input("size", "?", expect=None, timeout_s=5, drafts=draft)
 
-    def answered(ctx: Ctx, content: Content, draft: int, size: int) -> Transition:
+    def answered(ctx: Ctx, draft: int, size: int, content: Content | None = None) -> Transition:
         return ctx.complete()
 
     asks = Step("begin", begin).start()
     assert problems(lambda: table("asks", asks, Step("answered", answered).resume_from("begin"))) == (
-        "step 'begin' asks 'size' with drafts, which step 'answered' does not take; it takes: content, draft, size",
+        "step 'begin' asks 'size' with drafts, which step 'answered' does not take; it takes: draft, size, content",
         "step 'begin' asks 'ok' without size: int, which step 'answered' needs: pass it on by keyword",
     )
 
