@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, Unpack, overload
 
+from pydantic import BaseModel
+
 from refold.core.authoring.bytecode import leads, mentions
 from refold.core.authoring.reducer import direct_tool_calls, drifts, instance
 from refold.core.authoring.skill import Options, Skill, SkillOptions, options_for
@@ -177,6 +179,7 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
         found.extend(f"step {one.name!r}: {problem}" for problem in wrong)
         unread |= {one.name} if wrong else set()
         found.extend(f"step {one.name!r}: {problem}" for problem in _check_code(one, params, interrupting))
+        found.extend(f"step {one.name!r}: {problem}" for problem in _drifting(params))
         specs[one.name] = StepSpec(
             name=one.name,
             run=one.function if owner is None else one.function.__get__(author, owner),
@@ -344,6 +347,18 @@ def _check_code(one: Step, params: list[Param], interrupting: Collection[object]
             if param.source is Source.EVENT
         )
     return found
+
+
+def _drifting(params: list[Param]) -> Iterator[str]:
+    """Problems of defaults with fields that would be others if the default were made again."""
+    for param in params:
+        default, made = param.default, []
+        if isinstance(default, BaseModel):
+            with suppress(Exception):  # the author's validators, which need not take what they have changed
+                said = default.model_dump(exclude_unset=True)
+                made = [param.codec.data(type(default).model_validate(said, by_name=True)) for _ in range(2)]
+        if made and (changing := drifts(*made)):
+            yield f"the default of parameter {param.name!r} {changing}"
 
 
 def _seeds(one: Step, params: list[Param], found: list[str]) -> dict[str, Any]:

@@ -643,6 +643,14 @@ def test_a_first_value_is_the_same_each_time() -> None:
     def begin(ctx: Ctx, content: Content, order: Stamped) -> Transition:
         return ctx.complete()
 
+    def by_default(ctx: Ctx, content: Content, order: Stamped = Stamped(order="o-1")) -> Transition:  # noqa: B008
+        return ctx.complete()
+
+    fixed = Stamped(id="a", at=datetime(2026, 1, 1, tzinfo=UTC))
+
+    def by_fixed(ctx: Ctx, content: Content, order: Stamped = fixed) -> Transition:
+        return ctx.complete()
+
     drifts = (
         "is another one each time that it is made in 'id', 'at': it reads a clock, or draws a random number, and is "
         "made once for all tasks of a process; what differs from task to task comes from ctx.now and ctx.task_id"
@@ -651,6 +659,10 @@ def test_a_first_value_is_the_same_each_time() -> None:
     assert problem(lambda: table("wrong", Step("begin", begin).start())) == (
         f"step 'begin': the first value of parameter 'order' {drifts}"
     )
+    assert problem(lambda: table("wrong", Step("begin", by_default).start())) == (
+        f"step 'begin': the default of parameter 'order' {drifts}"
+    )
+    assert table("right", Step("begin", by_fixed).start()).places() == ["begin"]
 
 
 def test_naming_a_tool_is_not_calling_it() -> None:
