@@ -19,7 +19,10 @@ T = TypeVar("T")
 
 
 class Call(Generic[T]):
-    """A command that a step awaits: `draft = await ctx.llm("draft", "Write.", topic)`."""
+    """A command that a step awaits: `draft = await ctx.llm("draft", "Write.", topic)`.
+
+    Each await sends it. A call that has its result, and is awaited again, is a new command of the same name.
+    """
 
     __slots__ = (
         "_again_of", "awaited", "command", "in_flight", "kind", "left", "outcome", "raced", "received", "shared",

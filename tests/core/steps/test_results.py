@@ -204,3 +204,22 @@ def test_gather_numbers_past_the_ids_that_are_taken(cut: bool) -> None:
         task.give(id, id)
 
     assert task.said == ["('search', 'search.2', 'search.3', 'search.2.2')"]
+
+
+@BOTH
+def test_a_call_that_is_awaited_again_is_another_command(cut: bool) -> None:
+    """
+    As docs/how-it-works.md says: the value that the first await returned is not returned once more.
+    """
+
+    async def begin(ctx: Ctx) -> Transition:
+        stock = ctx.tool(stock_of, {"id": "x"}, id="stock")
+        return ctx.complete(f"{await stock}, {await stock}")
+
+    task = ByHand(one_step(begin), cut=cut)
+    task.say()
+    task.give("stock", 7)
+    task.give("stock", 6)
+
+    assert task.said == ["7, 6"]
+    assert len({one.invocation_id for entry in task.journal for one in entry.commands}) == 2
