@@ -147,6 +147,42 @@ async def test_a_connection_has_a_time_for_its_headers(fake: FakeEngine) -> None
             writer.close()
 
 
+async def test_an_answered_request_has_a_time_for_the_rest_of_its_body(fake: FakeEngine) -> None:
+    """
+    A connection is not kept by a body that never ends, of a request that was answered before it had come whole.
+    """
+    async with running(fake, security=Security(header_seconds=0.3)) as (url, _):
+        reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+        writer.write(b"POST /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n")
+        assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
+
+        ended = asyncio.create_task(reader.read())
+        async with asyncio.timeout(60):
+            while not ended.done():
+                writer.write(b"x")
+                await asyncio.wait([ended], timeout=0.05)
+        assert ended.exception() is not None or not ended.result()  # and no second answer
+        writer.close()
+
+
+async def test_a_body_that_comes_behind_its_answer_leaves_the_connection_as_it_is(fake: FakeEngine) -> None:
+    """
+    Between two calls a connection is kept, also if the first one was answered before its body had come.
+    """
+    async with running(fake, security=Security(header_seconds=0.2)) as (url, _):
+        reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+        for _ in range(2):
+            writer.write(b"POST /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\n")
+            async with asyncio.timeout(60):
+                assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
+            writer.write(b"late")
+            for _ in range(4):  # connections that are closed for their headers pass the time
+                other, its = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+                assert b"408" in await other.read()
+                its.close()
+        writer.close()
+
+
 async def test_a_slow_answer_is_no_slow_header(fake: FakeEngine) -> None:
     """
     The time ends with the headers: a stream may stay open for ever.
