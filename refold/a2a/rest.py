@@ -4,11 +4,18 @@ webhook's id is what its caller likes, such as an address."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 from a2a.compat.v0_3.rest_adapter import REST03Adapter
+from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes import ServerCallContextBuilder, create_rest_routes
+from a2a.types import DeleteTaskPushNotificationConfigRequest
+from a2a.utils.constants import PROTOCOL_VERSION_0_3
+from a2a.utils.version_validator import validate_version
+from starlette.requests import Request
 from starlette.routing import BaseRoute, Mount, Route
 
 from refold.a2a.calls import SKILL_PATH
@@ -20,15 +27,42 @@ _WHOLE_ID = "{id:path}"
 def rest_routes(handler: RequestHandler, contexts: ServerCallContextBuilder, *, serves_0_3: bool) -> list[BaseRoute]:
     """The routes; the last one matches every first path segment as a tenant.
 
-    Below a first path segment the SDK has those of 1.0 alone; those of 0.3 are added under the path of each skill.
+    Those of 0.3 are also under the path of each skill, as the SDK has those of 1.0 below a first path segment.
     """
-    of_skills = REST03Adapter(handler, contexts).routes().items() if serves_0_3 else ()
+    old = _Rest03(handler, contexts).routes().items() if serves_0_3 else ()
     return _with_whole_ids(
         [
-            *(Route(f"{SKILL_PATH.rstrip('/')}{path}", serve, methods=[method]) for (path, method), serve in of_skills),
-            *create_rest_routes(handler, contexts, enable_v0_3_compat=serves_0_3),
+            *(
+                Route(f"{under}{path}", serve, methods=[method])
+                for under in ("", SKILL_PATH.rstrip("/"))
+                for (path, method), serve in old
+            ),
+            *create_rest_routes(handler, contexts),
         ]
     )
+
+
+class _Rest03(REST03Adapter):
+    """The SDK's methods of 0.3 over REST, and the one that deletes a webhook, which it leaves out.
+
+    Source: A2A specification 0.3, a2a.proto, DeleteTaskPushNotificationConfig.
+    """
+
+    def __init__(self, handler: RequestHandler, contexts: ServerCallContextBuilder) -> None:
+        super().__init__(handler, contexts)
+        self._methods = handler
+
+    def routes(self) -> dict[tuple[str, str], Callable[[Request], Any]]:
+        delete = partial(self._handle_request, self._delete_webhook)
+        return {**super().routes(), ("/v1/tasks/{id}/pushNotificationConfigs/{push_id}", "DELETE"): delete}
+
+    @validate_version(PROTOCOL_VERSION_0_3)
+    async def _delete_webhook(self, request: Request, context: ServerCallContext) -> dict[str, Any]:
+        named = DeleteTaskPushNotificationConfigRequest(
+            task_id=request.path_params["id"], id=request.path_params["push_id"]
+        )
+        await self._methods.on_delete_task_push_notification_config(named, context)
+        return {}
 
 
 def _with_whole_ids(routes: Iterable[BaseRoute]) -> list[BaseRoute]:

@@ -173,9 +173,10 @@ async def test_an_id_with_slashes_is_an_id_over_rest(pushing: Calls, kept: Kept,
         found = await pushing.rest("GET", f"{place}/{written}", **version)
         assert found.is_success, found.text
         assert id in found.text
-    if "v1" not in under:  # 0.3 has no such method over REST
-        assert (await pushing.rest("DELETE", f"{place}/{quote(id, safe='')}")).is_success
-        assert not kept.by_task[task]
+    deleted = await pushing.rest("DELETE", f"{place}/{quote(id, safe='')}", **version)
+    assert (deleted.status_code, deleted.json()) == (200, {})
+    assert not kept.by_task[task]
+    assert (await pushing.rest("DELETE", f"{under}/tasks/none/pushNotificationConfigs/x", **version)).status_code == 404
 
 
 async def test_configs_of_0_3(pushing: Calls, kept: Kept) -> None:
