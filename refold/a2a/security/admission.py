@@ -7,7 +7,8 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from refold.a2a.security.authentication import caller_of
-from refold.a2a.security.principal import NOBODY, Principal
+from refold.a2a.security.http_errors import Refused
+from refold.a2a.security.principal import NOBODY, Principal, problem_with
 from refold.a2a.security.rate import Rate
 from refold.a2a.security.settings import Security
 from refold.web.hosts import address_of
@@ -38,7 +39,7 @@ class Admission:
         outside = scope.get("user")
         try:
             if isinstance(outside, BaseUser) and outside.is_authenticated:
-                caller = Principal(outside.display_name)
+                caller = _named(outside.display_name)
             else:
                 caller = NOBODY if anyone else await caller_of(scope, headers, self.security)
         except Exception:
@@ -50,3 +51,14 @@ class Admission:
     async def _count(self, caller: Principal, scope: Scope) -> None:
         if self.rate is not None:
             await self.rate.count(f"caller:{caller.name}" if caller.known else f"address:{address_of(scope)}")
+
+
+def _named(name: str) -> Principal:
+    """A caller whom the application in front has authenticated.
+
+    Raises:
+        Refused: The name can own no task.
+    """
+    if problem := problem_with(name):
+        raise Refused(403, f"nobody can call under the name that this application gives you: {problem}")
+    return Principal(name)

@@ -7,6 +7,11 @@ import re
 from starlette.authentication import BaseUser
 
 NAME_CHARS = 256
+
+ROUTER = "(router)"
+"""How the owner of the router's tasks begins; the caller's name follows. So each caller's messages count by themselves,
+in the order of work and in the budget of a day, and no caller sees another caller's tasks."""
+
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -47,4 +52,6 @@ def problem_with(name: str) -> str | None:
         return "it is empty, or has space around it"
     if len(name) > NAME_CHARS:
         return f"it is longer than {NAME_CHARS} characters"
+    if name.startswith(ROUTER):
+        return f"it begins with {ROUTER!r}, as the owners of the router's tasks do"
     return "it has characters that cannot be printed" if _UNPRINTABLE.search(name) else None

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from refold.a2a.convert import parts_of
 from refold.a2a.data import data_of
+from refold.a2a.security.principal import ROUTER
 from refold.a2a.tasks import idempotency
 from refold.a2a.tasks.reading import Reader
 from refold.core.authoring.skill import Skill
@@ -26,10 +27,6 @@ log = logger("refold.a2a")
 
 SKILL = "skill"
 """The key in a request's or message's metadata that names the skill."""
-
-ROUTER = "(router)"
-"""How the owner of the router's tasks begins; the caller's name follows. So each caller's messages count by themselves,
-in the order of work and in the budget of a day, and no caller sees another caller's tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

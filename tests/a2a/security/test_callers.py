@@ -145,6 +145,7 @@ REFUSED = {
     "no-subject": {"Authorization": f"Bearer {token(sub=None)}"},
     "an-empty-subject": {"Authorization": f"Bearer {token(sub=' ')}"},
     "a-number-as-subject": {"Authorization": f"Bearer {token(sub=7)}"},
+    "the-router-s": {"Authorization": f"Bearer {token(sub='(router) ada')}"},
     "half-a-character": {"Authorization": f"Bearer {token(sub=HALF)}"},
 }
 

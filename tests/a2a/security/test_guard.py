@@ -470,6 +470,19 @@ async def test_a_mounted_gateway_stays_with_who_calls_its_application() -> None:
     assert free == [200, 200, 401]
 
 
+@pytest.mark.parametrize("name", ["", "x" * 257, "(router) grace", "(router)"])
+async def test_a_name_of_the_application_can_own_tasks(name: str) -> None:
+    """
+    As that of a key or token can: an empty one would be that of callers without a name, in lists, and the router's
+    tasks are no caller's.
+    """
+    async with mounted(Security(keys=KEYS, anonymous=None)) as http:
+        answer = await http.get("/", headers={"X-User": name})
+
+    assert answer.status_code == 403
+    assert "nobody can call under the name" in answer.json()["error"]["message"]
+
+
 async def test_callers_of_the_application_call_so_often_too() -> None:
     """
     The rate is each caller's, whoever knows it.

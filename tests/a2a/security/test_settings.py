@@ -122,6 +122,7 @@ def test_hosts_and_origins_are_kept_as_requests_name_them() -> None:
     [
         ({"API_KEYS": KEY}, "key 1 is not NAME=KEY"),
         ({"API_KEYS": f"={KEY}"}, "the name of key 1"),
+        ({"API_KEYS": f"(router) ada={KEY}"}, r"it begins with '\(router\)'"),
         ({"API_KEYS": "ada=short"}, "shorter than 16"),
         ({"API_KEYS": "ada=sechzehn Zeichen, gut gezählt"}, "only ASCII"),
         ({"API_KEYS": "ada=schöner-schlüssel"}, "only ASCII"),
