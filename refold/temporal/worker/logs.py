@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import structlog
+from structlog.typing import EventDict
 from temporalio.exceptions import CancelledError
 
 from refold.core.values import shortened
@@ -38,7 +39,7 @@ def log_to_stderr(*, as_json: bool) -> None:
     """
     if structlog.is_configured():
         return
-    last = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    columns = (_escaped, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -46,13 +47,26 @@ def log_to_stderr(*, as_json: bool) -> None:
             structlog.processors.format_exc_info,
             # A log line about a task's change has the change's own timestamp already.
             structlog.processors.MaybeTimeStamper(fmt="iso", utc=True),
-            last,
+            *([structlog.processors.JSONRenderer()] if as_json else columns),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         # Not PrintLoggerFactory: it takes stderr for stdout where structlog was first imported while stdout was
         # redirected to stderr, as the command line does while it imports an application.
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
+
+
+def _escaped(_logger: object, _level: str, line: EventDict) -> EventDict:
+    """A line whose texts hold nothing that a terminal obeys, nor what turns the direction of the rest; JSON is escaped
+    anyway."""
+    return {name: _printable(value) if isinstance(value, str) else value for name, value in line.items()}
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    shown = (one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode() for one in text)
+    return "".join(shown)
 
 
 def keep_texts_out() -> None:

@@ -50,6 +50,35 @@ def test_a_change_keeps_the_time_it_happened_at() -> None:
     assert started["timestamp"]
 
 
+HOSTILE = """
+import structlog
+from refold.temporal.worker.logs import log_to_stderr
+
+log_to_stderr(as_json=False)
+structlog.get_logger().info("call_refused", path="/x\\x1b[2Jred", by="\\u202eadmin", seq=7, reason="one\\rtwo lines\\n")
+try:
+    raise ValueError("\\x1b]0;title\\x07\\x9b2J")
+except ValueError as error:
+    structlog.get_logger().error("request_failed", exc_info=error)
+"""
+
+
+def test_a_terminal_obeys_nothing_that_a_line_quotes() -> None:
+    """
+    A caller without a key chooses the path that a refusal's line has. Line ends and tabs of a traceback stay.
+    """
+    done = subprocess.run([sys.executable, "-c", HOSTILE], capture_output=True, check=True)
+    refused, failed, *traceback = done.stderr.decode().removesuffix("\n").split("\n")
+
+    assert all(line.isprintable() for line in (refused, failed, *traceback))
+    assert r"path=/x\x1b[2Jred" in refused
+    assert r"by=\u202eadmin" in refused
+    assert "seq=7" in refused
+    assert "request_failed" in failed
+    assert traceback[0].startswith("Traceback")
+    assert traceback[-1].startswith(r"ValueError: \x1b]0;title")
+
+
 ENCRYPTED = """
 import logging
 from refold.seen.logs import logger
