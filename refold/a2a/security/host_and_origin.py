@@ -70,10 +70,8 @@ def check_host(headers: Headers, allowed: Sequence[str], prefix: str, *, by_addr
     given = headers.getlist("host")
     host = host_of(given[0]) if len(given) == 1 else None
     if host not in allowed and not (by_address and _is_address(host)):
-        named = repr(given[0]) if given else "no host"
-        raise Refused(
-            421, f"this is not {named}; whoever runs the agent adds the names it is called by to {prefix}HOSTS"
-        )
+        wrong = f"this is not {given[0]!r}" if given else "the request names no host"
+        raise Refused(421, f"{wrong}; whoever runs the agent adds the names it is called by to {prefix}HOSTS")
 
 
 def _is_address(host: str | None) -> bool:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.authentication import AuthCredentials, AuthenticationBackend, BaseUser, SimpleUser
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection
@@ -24,6 +25,8 @@ from structlog.testing import capture_logs
 from refold.a2a.security import Security
 from refold.a2a.security.api_keys import api_keys
 from refold.a2a.security.bodies import _deepest
+from refold.a2a.security.host_and_origin import check_host
+from refold.a2a.security.http_errors import Refused
 from refold.engine import NotConnected
 from refold.testing import FakeEngine
 from refold.web.callbacks import BODY_LIMIT_BYTES
@@ -56,6 +59,14 @@ async def test_on_loopback_only_loopback_names_count(host: str, status: int) -> 
     """
     async with client(Security()) as http:
         assert (await http.post("/", headers={"Host": host})).status_code == status
+
+
+def test_a_request_without_a_host_is_told_so() -> None:
+    """
+    One of HTTP/1.0 may have none.
+    """
+    with pytest.raises(Refused, match=r"^the request names no host; whoever runs the agent adds the names"):
+        check_host(Headers({}), ("localhost",), "REFOLD_A2A_")
 
 
 async def test_hosts_can_be_named() -> None:
