@@ -107,6 +107,8 @@ EFFECTS_IMPORTERS = {
     "refold.temporal.worker.run",
     "refold.temporal.worker.plugin",
     "refold.temporal.worker.refusals",
+    # A worker's identity names its ledger.
+    "refold.temporal.worker.identity",
     # Waits for the codec and the storage as an effect waits for storage.
     "refold.temporal.worker.holding",
     "refold.temporal.webhooks.delivery",

@@ -256,6 +256,7 @@ class ToolAttempt:
         given: The outcome that an operator gave, to be recorded in place of a call; None if none was given.
         owner: The task's owner.
         returns: The type of the tool's result; None takes any JSON.
+        ledger: The id of the only ledger whose workers perform this effect; None if workers with any may.
     """
 
     name: str
@@ -264,6 +265,7 @@ class ToolAttempt:
     given: Given | None
     owner: str | None
     returns: TypeAdapter[Any] | None = None
+    ledger: str | None = None
 
 
 def _tool_activity(effects: Resources, tool: Tool) -> Callable[..., Awaitable[Any]]:
@@ -275,9 +277,11 @@ def _tool_activity(effects: Resources, tool: Tool) -> Callable[..., Awaitable[An
         owner: str | None = None,
         ledger: str | None = None,
     ) -> Any:
-        return await effects.brought(ledger, command, partial(attempt, command, decided, given, owner))
+        return await effects.brought(ledger, command, partial(attempt, command, decided, given, owner, ledger))
 
-    async def attempt(command: RawValue, decided: int | bool, given: Given | None, owner: str | None) -> JsonValue:
+    async def attempt(
+        command: RawValue, decided: int | bool, given: Given | None, owner: str | None, ledger: str | None
+    ) -> JsonValue:
         tried = ToolAttempt(
             name=tool.spec.name,
             command=readable(CallTool, command),
@@ -285,6 +289,7 @@ def _tool_activity(effects: Resources, tool: Tool) -> Callable[..., Awaitable[An
             given=None if given is None else readable(Given, given),
             owner=owner,
             returns=tool.result,
+            ledger=ledger,
         )
 
         async def call(command: CallTool, invocation: Invocation, opened: Open, **about: Any) -> JsonValue:
@@ -326,11 +331,13 @@ async def _tool_effect(
                 result = await record_outcome(name, command, invocation(), opened.ledger, outcome, attempt.returns)
             else:
                 lease = effects.local_lease_s if info.is_local else lease_s(info)
-                decisions = [about_try(attempt.decided, info.attempt)]  # a person's holds for one call
+                elsewhere = effects.made_elsewhere if attempt.ledger is None else None
+                of_first = [{"decided": about_try(attempt.decided, info.attempt), "elsewhere": elsewhere}]
 
                 async def perform(command: CallTool, _: Any) -> JsonValue:
-                    decided = decisions.pop() if decisions else 0
-                    return await call(command, invocation(), opened, lease_s=lease, decided=decided, why=why_stopped)
+                    # A person's decision, and what is known of the attempt before, hold for one call.
+                    first = of_first.pop() if of_first else {}
+                    return await call(command, invocation(), opened, lease_s=lease, why=why_stopped, **first)
 
                 result = await effects.performed("tool", command, None, perform, owner=owner, reports=reports)
             if command.undoes is not None:

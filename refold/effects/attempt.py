@@ -14,11 +14,17 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    DescribeWorkflowExecutionRequest,
+    ResetStickyTaskQueueRequest,
+)
 from temporalio.client import AsyncActivityCancelledError
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError, RPCStatusCode, WorkflowService
 
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
@@ -61,6 +67,17 @@ FREE_PATIENCE = timedelta(milliseconds=500)
 
 OTHERS_PAUSE = timedelta(seconds=1)
 """The pause before Temporal offers an activity that this worker does not know to a worker again."""
+
+_LEFT = {"unknown_tool", "unknown_activity", "another_release"}
+"""The types of the failures by which a worker leaves an effect to others, having performed nothing."""
+
+_NEVER_TOLD = {
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.NOT_FOUND,
+    RPCStatusCode.UNIMPLEMENTED,
+    RPCStatusCode.INVALID_ARGUMENT,
+}
+"""Refusals that the server would only repeat."""
 
 STOPPED_BY: ContextVar[Callable[[], Stopped] | None] = ContextVar("refold_stopped_by", default=None)
 """Says why an effect is canceled that may outlast the activity that began it; see `refold.effects.short.local`."""
@@ -136,6 +153,44 @@ async def _free(namespace: str, workflow_id: str, run_id: str) -> None:
     # RuntimeError: there is no client, in a test of an activity. The step then waits, as it does without.
     with suppress(RPCError, RuntimeError):
         await activity.client().workflow_service.reset_sticky_task_queue(request, retry=True, timeout=FREE_PATIENCE)
+
+
+async def workers_beside() -> set[str]:
+    """The identities of the workers that have asked for effects of the current activity's task queue within the last
+    five minutes, lost ones too; none if the server does not tell."""
+    info = activity.info()
+    queue = TaskQueue(name=info.task_queue)
+    request = DescribeTaskQueueRequest(
+        namespace=info.namespace, task_queue=queue, task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+    )
+    answer = await _told(lambda service: service.describe_task_queue(request, retry=True))
+    return set() if answer is None else {one.identity for one in answer.pollers}
+
+
+async def was_left() -> bool:
+    """Whether the current attempt is the second one, and the worker of the first one left the effect to others."""
+    info = activity.info()
+    task = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
+    request = DescribeWorkflowExecutionRequest(namespace=info.namespace, execution=task)
+    if info.attempt > 2:
+        return False
+    answer = await _told(lambda service: service.describe_workflow_execution(request, retry=True))
+    pending = () if answer is None else answer.pending_activities
+    failures = [one.last_failure for one in pending if one.activity_id == info.activity_id]
+    return any(failure.application_failure_info.type in _LEFT for failure in failures)
+
+
+async def _told(ask: Callable[[WorkflowService], Awaitable[T]]) -> T | None:
+    """What the server answers, however long that takes; None if it never tells this client."""
+    while True:
+        try:
+            return await ask(activity.client().workflow_service)
+        except RPCError as error:
+            if error.status in _NEVER_TOLD:
+                return None
+        except RuntimeError:  # there is no client, in a test of an activity
+            return None
+        await asyncio.sleep(PAUSES_S[0])
 
 
 def _count(kind: str, name: str, outcome: str, began: float) -> None:

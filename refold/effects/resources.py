@@ -17,11 +17,12 @@ from refold.conversation import MEMORY_TOOLS
 from refold.core.commands import CallTool
 from refold.core.errors import DefinitionError
 from refold.cost import OWNER_DAY
-from refold.effects.attempt import heartbeats
+from refold.effects.attempt import heartbeats, was_left, workers_beside
 from refold.effects.heartbeat import Heartbeater
 from refold.effects.http.client import HttpClient, open_client
 from refold.effects.http.keys import wire_key
 from refold.effects.ledger.ledgered_call import until_answered
+from refold.effects.ledger.mark import mark_in
 from refold.effects.ledger.receipts import LEASE_S
 from refold.effects.ledger.thread_pool import ThreadPool
 from refold.effects.mcp.servers import McpServer, servers_from_env
@@ -241,6 +242,24 @@ class Resources:
             return await perform()
         with heartbeats(self.open.heartbeater):
             return await self._local.brought(ledger, command, perform)
+
+    async def made_elsewhere(self) -> str:
+        """Why an earlier attempt of the current activity may have a receipt in another ledger than this worker's; empty
+        if none may. No worker without a ledger has begun an effect that needs a receipt."""
+        ledger, id = self.open.ledger, activity.info().activity_id
+        if ledger is None or activity.info().attempt == 1:
+            return ""
+        others = []
+        for worker in sorted(await workers_beside()):
+            is_marked = partial(ledger.run, ledger.store.is_marked, mark := mark_in(worker))
+            if mark and not await until_answered(is_marked, id):
+                others.append(worker)
+        if not others or await was_left():
+            return ""
+        return (
+            f"an earlier attempt may have been made by a worker with another ledger, such as {others[0]}, and this one "
+            "has no receipt; let REFOLD_LEDGER name the same ledger at all workers of the task queue"
+        )
 
     def heartbeats(self, beat: Callable[[], None]) -> AbstractContextManager[None]:
         """Heartbeat for the current activity within the block by `beat`, called in the event loop."""

@@ -94,6 +94,7 @@ class Tool:
         decided: int = 0,
         why: Callable[[], Stopped] = lambda: Stopped.UNWANTED,
         wanted: Callable[[], Coroutine[Any, Any, bool]] | None = None,
+        elsewhere: Callable[[], Awaitable[str]] | None = None,
     ) -> JsonValue:
         """Run the tool; if its effects have receipts, only if this effect has not taken place yet.
 
@@ -106,6 +107,7 @@ class Tool:
             decided: See `Ask.decided`.
             why: Asked at a cancellation for its reason.
             wanted: Asked before a call that has waited for a thread begins; it does not begin if the answer is False.
+            elsewhere: See `LedgeredCall`.
 
         Raises:
             Verdict: The arguments or the result do not fit the declared types, or `LedgeredCall.result` raised it. If
@@ -151,6 +153,7 @@ class Tool:
             lease_s=lease_s,
             decided=decided,
             why=in_thread.why,
+            elsewhere=elsewhere,
         )
 
     async def _in_time(self, result: Awaitable[Any]) -> Any:
@@ -242,12 +245,14 @@ async def call_with_receipt(
     lease_s: float,
     decided: int,
     why: Callable[[], Stopped],
+    elsewhere: Callable[[], Awaitable[str]] | None = None,
 ) -> JsonValue:
     """Perform an effect that has a receipt, unless it has taken place already; see `LedgeredCall`."""
     if ledger is None:
         raise RuntimeError(f"tool {spec.name!r} needs a ledger")
     ask = _asked(ledger, spec.name, command, invocation, lease_s=lease_s, decided=decided)
-    return await LedgeredCall(ledger, spec, invocation, ask, perform, write, why=why).result()
+    call = LedgeredCall(ledger, spec, invocation, ask, perform, write, why=why, elsewhere=elsewhere)
+    return await call.result()
 
 
 async def record_outcome(

@@ -81,6 +81,15 @@ def pay_slowly(seconds: float) -> str:
     return "paid"
 
 
+@tool(effect="at_most_once")
+def pay_unseen(gate: str) -> str:
+    """Pays at once, and returns once the file `gate` exists; nobody can look whether it has paid."""
+    note("paid")
+    while not Path(gate).exists():
+        time.sleep(LOOK_EVERY_S)
+    return "paid"
+
+
 class Way(BaseModel):
     gate: str
     count: int = 1
@@ -107,6 +116,15 @@ class PaysOnce:
     @step(start=True)
     async def begin(self, ctx: Ctx, way: Way) -> Transition:
         return ctx.complete(await ctx.tool(pay, gate=way.gate))
+
+
+@flow_skill(id="pays_unseen", input=Way)
+class PaysUnseen:
+    """Pays once, where nobody can look."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, way: Way) -> Transition:
+        return ctx.complete(await ctx.tool(pay_unseen, gate=way.gate))
 
 
 @flow_skill(id="pays_slowly", input=Slowly)
@@ -208,6 +226,7 @@ class Listens:
 
 GatedWorkflow = workflow_for(Gated)
 PaysOnceWorkflow = workflow_for(PaysOnce)
+PaysUnseenWorkflow = workflow_for(PaysUnseen)
 PaysSlowlyWorkflow = workflow_for(PaysSlowly)
 StairsWorkflow = workflow_for(Stairs)
 CrowdedWorkflow = workflow_for(Crowded)

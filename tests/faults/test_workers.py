@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from refold import Content, InputRejected, Status, TaskState
 from refold.engine import NoWorker
 from refold.temporal import TemporalEngine
 from refold.temporal.client import updates
-from tests.faults.processes import Ledger, Workers
+from tests.faults.processes import Ledger, Workers, until
 from tests.temporal.test_task import collected, settled, text
 
 SOON_S = 120.0
@@ -176,6 +177,38 @@ async def test_a_payment_that_takes_longer_is_handed_over(
     assert done.messages[-1].text == "paid"
     assert ledger.noted("paid") == [f"{view.task_id}/1.1"]
     assert "block_on_dependency" not in await moves(engine, view.task_id)
+
+
+@pytest.mark.parametrize(
+    ("skill", "number"),
+    [("pays_once", signal.SIGKILL), ("pays_unseen", signal.SIGKILL), ("pays_unseen", signal.SIGTERM)],
+)
+async def test_a_payment_that_a_worker_with_another_ledger_takes_over(
+    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path, skill: str, number: int
+) -> None:
+    """
+    A worker is killed, or leaves, while it pays, and the next attempt goes to one that cannot see its receipt: it is
+    not paid again. The probe is asked; without a probe a person is told why, and says what came of it.
+    """
+    gate, receipts = tmp_path / "gate", {name: {"REFOLD_LEDGER": str(tmp_path / name)} for name in ("one", "other")}
+    first = await workers.start(queue, env={**receipts["one"], "REFOLD_GRACE": "0.5"})
+    view = await engine.start(skill, Content.from_data({"gate": str(gate)}))
+    await ledger.until("paid" if skill == "pays_unseen" else "begun")
+    other = await workers.start(queue, env=receipts["other"])
+    first.process.send_signal(number)
+    await first.gone()
+
+    if skill == "pays_unseen":
+        look = partial(engine.look, view.task_id)
+        blocked = await until(look, lambda seen: seen.lifecycle is TaskState.BLOCKED)
+        assert "a worker with another ledger" in str(blocked.pending[0].failure)
+        await engine.resolve(view.task_id, outcome="paid", by="ops")
+    gate.touch()
+    done = await settled(engine, view.task_id)
+
+    assert done.messages[-1].text == "paid"
+    assert ledger.noted("paid") == [f"{view.task_id}/1.1"]
+    assert "ledgers_differ" in other.log.read_text()
 
 
 async def test_a_log_that_cannot_be_written_stops_no_task(

@@ -250,6 +250,15 @@ class Ledger:
         """As `begin`, after a probe has answered `NotDone` for attempt `fence`."""
         return self._claim(ask, lambda found, now: receipts.take_over(found, ask, fence, now))
 
+    def made_elsewhere(self, ask: Ask, why: str) -> None:
+        """Record that a worker with another ledger may have made an earlier attempt, whose outcome is unknown here.
+        A receipt of this ledger stays, unless it is released.
+
+        Raises:
+            LedgerUnavailable: It was not recorded.
+        """
+        self.store.change(ask.key, lambda found, now: receipts.made_elsewhere(found, ask, why, now))
+
     def left_to_thread(self, key: str) -> None:
         """Report that the effect that this process performs is left to a thread, which reports its outcome itself."""
         with self._changed:

@@ -32,7 +32,8 @@ as one about the call's only request. So a tool that sends several by other mean
 
 While another call performs the effect, this one waits: for the tool's time limit, and at least for the lease. If that
 call still performs then, or a thread outlasts its time limit, the task receives `outcome_unknown`, and asks again for
-an hour, with or without a probe: the receipt will say what came of it.
+an hour, with or without a probe: the receipt will say what came of it. If an earlier attempt may have been made by a
+worker with another ledger, the task asks again for ten minutes, since that worker may get the next attempt.
 
 If a person has decided to repeat the effect, the probe is asked first all the same: only on `Unknown` does the decision
 count. While the ledger is unavailable, the call waits, and begins nothing.
@@ -56,7 +57,7 @@ from refold.core.authoring.tool import ToolSpec
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.classify import classify, surely_not_done
 from refold.effects.failures.contained import awaited
-from refold.effects.failures.verdicts import OutOfTime, TryLater, Verdict
+from refold.effects.failures.verdicts import OTHERS_S, OutOfTime, TryLater, Verdict
 from refold.effects.http.keys import after_undoing
 from refold.effects.invocation import Invocation, Stopped, as_current
 from refold.effects.ledger.receipts import (
@@ -69,6 +70,7 @@ from refold.effects.ledger.receipts import (
     KeyReused,
     LedgerAnswer,
     LedgerUnavailable,
+    ReceiptState,
 )
 from refold.effects.probing import Done, NotDone, Unknown
 from refold.effects.threads import in_own_thread
@@ -144,6 +146,7 @@ class LedgeredCall:
         write: Callable[[Any], JsonValue],
         *,
         why: Callable[[], Stopped] = lambda: Stopped.UNWANTED,
+        elsewhere: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         """Prepare a call; begin nothing.
 
@@ -156,6 +159,8 @@ class LedgeredCall:
             write: Encodes the tool's result as JSON, or raises.
             why: Asked at a cancellation for its reason. An attempt that the server has timed out runs to its end, and
                 the next attempt finds the outcome on the receipt.
+            elsewhere: Asked where this ledger has no receipt: why that of an earlier attempt may be in another ledger;
+                empty if it cannot be. None: there was no such attempt.
         """
         self._ledger = ledger
         self._spec = spec
@@ -165,6 +170,7 @@ class LedgeredCall:
         self._perform = perform
         self._write = write
         self._why = why
+        self._elsewhere = elsewhere
 
     async def result(self) -> JsonValue:
         """The effect's result, from this call or from an earlier one.
@@ -178,6 +184,7 @@ class LedgeredCall:
         loop = asyncio.get_running_loop()
         # A lost worker counts as alive until its lease expires, and only then the probe is asked.
         patience, pause = loop.time() + max(self._spec.timeout_s, self._ask.lease_s), FIRST_LOOK_S
+        await self._note_elsewhere()
         answer = await self._begin(self._ledger.begin, self._ask)
         while True:
             count(metrics.LEDGER_ANSWERS, _COUNTED_AS[type(answer)])
@@ -197,7 +204,8 @@ class LedgeredCall:
                         return await self._note(self._ledger.finish, self._ask.key, answer.fence, probed.result)
                     if isinstance(probed, Unknown):
                         if self._decided not in (answer.fence, ANY_TRY):
-                            raise Verdict(self._unknown(_about(answer, probed), fence=answer.fence))
+                            again_s = 0.0 if answer.receipt.holder else OTHERS_S
+                            raise Verdict(self._unknown(_about(answer, probed), fence=answer.fence, again_s=again_s))
                         repeated, self._decided = replace(self._ask, decided=answer.fence), 0
                         answer = await self._begin(self._ledger.begin, repeated)
                         continue
@@ -205,7 +213,7 @@ class LedgeredCall:
                 case InProgress():
                     if loop.time() >= patience:
                         why = "another call with the same key is still under way"
-                        raise Verdict(self._unknown(why, cause="in_progress", ends=True))
+                        raise Verdict(self._unknown(why, cause="in_progress", again_s=ASKED_AGAIN_S))
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, LONGEST_LOOK_S)
                     answer = await self._begin(self._ledger.begin, self._ask)
@@ -221,6 +229,17 @@ class LedgeredCall:
             by=found.task_id,
             at=datetime.fromtimestamp(found.at, UTC).isoformat(timespec="seconds"),
         )
+
+    async def _note_elsewhere(self) -> None:
+        """Record in this ledger that an earlier attempt may have its receipt in another one, if it may."""
+        id, key = self._invocation.invocation_id, self._ask.key
+        if self._elsewhere is None:
+            return
+        found = await until_answered(lambda: self._ledger.run(self._ledger.look, key), id)
+        if (found is not None and found.state is not ReceiptState.RELEASED) or not (why := await self._elsewhere()):
+            return
+        log.error("another_ledger", invocation_id=id, tool=self._spec.name, reason=why)
+        await until_answered(lambda: self._ledger.run(self._ledger.made_elsewhere, self._ask, why), id)
 
     async def _begin(self, begin: Callable[..., LedgerAnswer], *args: Any) -> LedgerAnswer:
         answer, canceled = await until_answered(
@@ -257,7 +276,9 @@ class LedgeredCall:
         if isinstance(error, StillRunning):
             self._ledger.left_to_thread(key)
             error.thread.add_done_callback(lambda thread: self._came_late(thread, invocation))
-            raise canceled or Verdict(self._unknown(str(error), fence=fence, cause="timeout", ends=True)) from error
+            raise canceled or Verdict(
+                self._unknown(str(error), fence=fence, cause="timeout", again_s=ASKED_AGAIN_S)
+            ) from error
         self._invocation.over.set()  # in the step that looks at what was sent: what is left under way sends no more
         if isinstance(error, Exception) and surely_not_done(error, invocation.sent or []):
             await self._note(self._ledger.release, key, fence, classify(error).message)
@@ -348,8 +369,9 @@ class LedgeredCall:
             return probed
         return Unknown(f"its probe answered {type(probed).__name__}, which is none of Done, NotDone and Unknown")
 
-    def _unknown(self, why: str, *, fence: int | None = None, cause: str | None = None, ends: bool = False) -> Failure:
-        """The failure of an effect with an unknown outcome; `ends`: its attempt still runs, and will report."""
+    def _unknown(self, why: str, *, fence: int | None = None, cause: str | None = None, again_s: float = 0) -> Failure:
+        """The failure of an effect with an unknown outcome; `again_s`: for so long the task asks again without a probe,
+        since a receipt will say what came of the effect."""
         facts = {"fence": fence, "key": self._ask.key, "cause": cause}
         details: dict[str, JsonValue] = {name: fact for name, fact in facts.items() if fact is not None}
         return Failure(
@@ -357,7 +379,7 @@ class LedgeredCall:
             type="outcome_unknown",
             message=unknown_outcome(self._spec.name, why),
             details=details,
-            again_s=ASKED_AGAIN_S if ends or self._spec.probe is not None else 0.0,
+            again_s=again_s if self._spec.probe is None else ASKED_AGAIN_S,
         )
 
 

@@ -11,6 +11,9 @@
 | the last two, a person said "retry"   | `Begun`                                  | executing, next fence   |
 | other arguments, unless *released*    | `KeyReused`                              |                         |
 
+Where an earlier attempt may have been made by a worker with another ledger, a receipt that is missing or *released* is
+*unknown* before the next attempt asks, with the next fence and no holder.
+
 | reported by a compensating command   | if the receipt holds the compensated result | else                 |
 | ------------------------------------ | ---------------------------------------- | ----------------------- |
 | undone                               | released, `undone` counts one more       | nothing                 |
@@ -103,6 +106,7 @@ class LedgerReceipt:
 
     Attributes:
         fence: The number of attempts so far, and so the number of the latest one.
+        holder: The process that performs or performed it; empty if it may have been one with another ledger.
         lease_until: When the performing worker's lease expires, in seconds since 1970.
         result: The result as JSON; None unless the state is DONE.
         why: Why the state is UNKNOWN or RELEASED, for people.
@@ -242,6 +246,14 @@ def take_over(
     """As `begin`, after a probe has answered `NotDone` for attempt `fence`."""
     doubtful = receipt is not None and receipt.state is ReceiptState.UNKNOWN and receipt.fence == fence
     return _taken(receipt, ask, now) if doubtful else begin(receipt, ask, now)
+
+
+def made_elsewhere(receipt: LedgerReceipt | None, ask: Ask, why: str, now: float) -> LedgerReceipt:
+    """The receipt where a worker with another ledger may have made an earlier attempt; `why` is for people."""
+    if receipt is not None and receipt.state is not ReceiptState.RELEASED:
+        return receipt
+    begun, _ = _taken(receipt, replace(ask, holder=""), now)
+    return _changed(begun, ReceiptState.UNKNOWN, now, why)
 
 
 def finish(receipt: LedgerReceipt | None, fence: int, result: str, now: float) -> LedgerReceipt | None:

@@ -28,6 +28,7 @@ from sqlalchemy import (
     func,
     insert,
     inspect,
+    or_,
     select,
 )
 from sqlalchemy.engine import URL
@@ -65,6 +66,8 @@ _ID = "id:"
 """What the part begins with whose rest is the database's identity."""
 _INSTEAD = "for:"
 """What a part begins with whose rest is the identity of a database whose place this one has taken."""
+
+_KNOWN = select(SCHEMA.c.part).where(SCHEMA.c.part.startswith(_ID)).order_by(SCHEMA.c.part).limit(1)
 
 _SEALED = "sealed:"
 """What encrypted texts begin with. Hardly another text does, so those from before there was a seal are read as they
@@ -220,7 +223,11 @@ class Store:
         Raises:
             LedgerUnavailable: It cannot be read, or not be written at first.
         """
-        return self.within(self._identified)
+        with self._guarded():
+            self._make_once()
+            with self._begun() as connection:  # without the lock that `within` takes: mostly it is there
+                found = connection.scalar(_KNOWN)
+        return self.within(self._identified) if found is None else str(found).removeprefix(_ID)
 
     def make_index(self) -> None:
         """Make the index that tables of an earlier release lack, however long it takes; who writes waits meanwhile.
@@ -244,6 +251,20 @@ class Store:
         """
         return self.within(lambda connection: self._has(connection, identity))
 
+    def is_marked(self, mark: str) -> bool:
+        """Whether a worker's mark (`refold.effects.ledger.mark`) is of this database, or of one whose place it has
+        taken.
+
+        Raises:
+            LedgerUnavailable: It cannot be read.
+        """
+        parts = or_(SCHEMA.c.part.startswith(_ID + mark), SCHEMA.c.part.startswith(_INSTEAD + mark))
+        wanted = select(SCHEMA.c.part).where(parts).limit(1)
+        with self._guarded():
+            self._make_once()
+            with self._begun() as connection:
+                return connection.scalar(wanted) is not None
+
     def adopt(self, identity: str) -> None:
         """Take the place of another database, which is lost, or was copied to this one.
 
@@ -262,12 +283,11 @@ class Store:
         return connection.scalar(select(SCHEMA.c.part).where(SCHEMA.c.part.in_(parts)).limit(1)) is not None
 
     def _identified(self, connection: Connection) -> str:
-        known = select(SCHEMA.c.part).where(SCHEMA.c.part.startswith(_ID)).order_by(SCHEMA.c.part).limit(1)
-        found = connection.scalar(known)
+        found = connection.scalar(_KNOWN)
         if found is None:
             if not self.file:  # else two workers would both make one
                 connection.execute(select(func.pg_advisory_xact_lock(LOCK)))
-                found = connection.scalar(known)
+                found = connection.scalar(_KNOWN)
             if found is None:
                 found = _ID + uuid4().hex[:24]
                 connection.execute(insert(SCHEMA), {"part": found, "version": VERSION})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
@@ -68,6 +68,7 @@ class McpTools:
         lease_s: float = LEASE_S,
         decided: int = 0,
         why: Callable[[], Stopped] = lambda: Stopped.UNWANTED,
+        elsewhere: Callable[[], Awaitable[str]] | None = None,
     ) -> JsonValue:
         """Call a tool, or list a server's tools; arguments as `Tool.call`.
 
@@ -112,6 +113,7 @@ class McpTools:
             lease_s=lease_s,
             decided=decided,
             why=why,
+            elsewhere=elsewhere,
         )
 
     async def _defined(self, session: Session, tool: str, pin: str) -> McpTool:

@@ -13,11 +13,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 import temporalio
-from temporalio.client import WorkflowHistory
+from temporalio.client import Client, WorkflowHistory
 from temporalio.common import VersioningBehavior
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.plugin import SimplePlugin
@@ -55,6 +54,7 @@ from refold.temporal.worker import profile
 from refold.temporal.worker.activation.committed import Unsandboxed, missing
 from refold.temporal.worker.build import build_of_process
 from refold.temporal.worker.holding import HeldOutcomes
+from refold.temporal.worker.identity import identify, with_another_ledger
 from refold.temporal.worker.logs import keep_short, keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
 
 log = logger(__name__)
-_workers = count(1)  # of this process
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 """The SDK's least pause between heartbeats, short because heartbeats carry a model's streamed text."""
@@ -135,6 +134,7 @@ class RefoldPlugin(SimplePlugin):
         self.recovery = recovery
         self._refused = RefusalRecord(self._refused_table)
         self._seal: CodecSeal | None = None
+        self._ledger_id: str | None = None
         middleware = {cls.type_name: cls.skill.options.middleware for cls in classes}
         self._tools = tuple(tools)
         self._short = durability_of(durability) == DURABILITY
@@ -204,12 +204,18 @@ class RefoldPlugin(SimplePlugin):
             names |= await asyncio.to_thread(models_named, {cls.__module__ for cls in self._classes})
         return await self._effects.unusable_models(names)
 
+    async def with_another_ledger(self, worker: Worker) -> list[str]:
+        """See `refold.temporal.worker.identity`."""
+        return await with_another_ledger(worker, self.ledger)
+
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """See the SDK. What the program has set stays, but for a longer pause between heartbeats.
+        """See the SDK. What the program has set stays, but for a longer pause between heartbeats, and the worker's
+        identity, which ends with a mark of its ledger if it has one.
 
         Raises:
             DefinitionError: As `refuse_unfit`; the worker has another `RefoldPlugin` that serves something; or
                 `Ledger.refuse_remote` refuses the ledger.
+            LedgerUnavailable: A tool needs the ledger, which cannot be used.
             CodecError: The client was connected without refold's converter.
         """
         self._refuse_another_plugin(config)
@@ -222,12 +228,13 @@ class RefoldPlugin(SimplePlugin):
         begin_at_zero(self.skill_ids)
         keep_short()
         self._connect_effects(config)
+        ledger = self._known_ledger(_server_of(config["client"]))
         say(config["client"].namespace, config["task_queue"], short=self._short, tools=in_ledger(self._tools))
         _cap_heartbeat_throttle(config)
         _warn_of_unknown_sdk()
         if self.skill_ids:
             REFUSED[config["client"].namespace, config["task_queue"]] = self._refused.note
-        _compare_with_history(config, identity=_identity(config))
+        _compare_with_history(config, identity=identify(config, ledger))
         self._leave_unknown_skills(config)
         return config
 
@@ -240,7 +247,7 @@ class RefoldPlugin(SimplePlugin):
             raise DefinitionError(config["task_queue"], [problem], what="worker of task queue")
 
     def _connect_effects(self, config: WorkerConfig) -> None:
-        """Give the effects the client's codec and server, and refuse a ledger that the server's other workers lack."""
+        """Give the effects the client's codec and server."""
         if self._effects is None:
             return
         codec = codec_in(config["client"].data_converter)
@@ -252,9 +259,25 @@ class RefoldPlugin(SimplePlugin):
             outermost = not any(isinstance(one, Interceptor) for one in of_client)
             held = HeldOutcomes(converter, self._effects.heartbeats, outermost=outermost)
             config["interceptors"] = [held, *config.get("interceptors", ())]
-        self._effects.server = config["client"].service_client.config.target_host
-        if self._effects.ledger is not None:
-            self._effects.ledger.refuse_remote(self._effects.server)
+        self._effects.server = _server_of(config["client"])
+
+    async def know_ledger(self, client: Client) -> None:
+        """Ask the ledger for its id before a worker of this client is made, which would block the event loop meanwhile.
+
+        Raises:
+            DefinitionError: As `configure_worker`.
+            LedgerUnavailable: As `configure_worker`.
+        """
+        await asyncio.to_thread(self._known_ledger, _server_of(client))
+
+    def _known_ledger(self, server: str) -> str | None:
+        """The id of the ledger, which is made if it is not there yet; None if no tool needs one."""
+        if self.ledger is None:
+            return None
+        self.ledger.refuse_remote(server)
+        if self._ledger_id is None:
+            self._ledger_id = self.ledger.store.identity()
+        return self._ledger_id
 
     def _leave_unknown_skills(self, config: WorkerConfig) -> None:
         """Add a dynamic workflow that leaves tasks of unknown skills to other workers, unless the program has one."""
@@ -362,14 +385,8 @@ def _cap_heartbeat_throttle(config: WorkerConfig) -> None:
     config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)
 
 
-def _identity(config: WorkerConfig) -> str:
-    """The worker's identity: the program's, else one that no other worker of this process has."""
-    if (identity := config.get("identity")) is None:
-        process, at, host = config["client"].identity.rpartition("@")
-        # The first keeps the SDK's, since history holds it three times a step.
-        number = next(_workers)
-        config["identity"] = identity = f"{process}-{number}{at}{host}" if number > 1 else config["client"].identity
-    return identity
+def _server_of(client: Client) -> str:
+    return client.service_client.config.target_host
 
 
 def _warn_of_unknown_sdk() -> None:

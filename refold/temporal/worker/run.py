@@ -221,6 +221,9 @@ async def run_worker(
         )
         if client is None:
             return
+        await _unless(stop, plugin.know_ledger(client))
+        if stop.is_set():
+            return
         options["graceful_shutdown_timeout"] = timedelta(seconds=grace)
         options["plugins"] = [*options.get("plugins", ()), *([] if drain is None else [drain])]
         worker = make_worker(client, plugin, task_queue=task_queue, deployment=deployment, build_id=build_id, **options)
@@ -303,14 +306,22 @@ async def _until_ready(
         await asyncio.sleep(START_POLL_S)
     if running.done() or stopping.done():
         return
-    looking = asyncio.create_task(plugin.unusable_models())
+    looking = asyncio.create_task(_warned(worker, plugin))
     try:
         await asyncio.wait((looking, running, stopping), return_when=asyncio.FIRST_COMPLETED)
-        for why in looking.result() if looking.done() else ():
-            log.warning("model_unusable", reason=why)
+        if looking.done():
+            looking.result()
     finally:
         looking.cancel()
     gc.freeze()  # what is loaded by now stays: the collector need not look through it while tasks run
+
+
+async def _warned(worker: Worker, plugin: RefoldPlugin) -> None:
+    for why in await plugin.unusable_models():
+        log.warning("model_unusable", reason=why)
+    if others := await plugin.with_another_ledger(worker):
+        do = "let REFOLD_LEDGER name the same ledger at all workers of the task queue"
+        log.warning("ledgers_differ", workers=", ".join(others), do=do)
 
 
 async def _left(worker: Worker, running: asyncio.Task[None], grace_s: float) -> None:

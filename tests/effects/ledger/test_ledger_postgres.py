@@ -84,6 +84,7 @@ def test_a_database_that_takes_the_place_of_another_keeps_its_own_identity(serve
 
     assert (store.identity(), store.stands_for(own), store.stands_for(lost)) == (own, True, True)
     assert not store.stands_for("1" * 24)
+    assert [store.is_marked(id[:6]) for id in (own, lost, "1" * 24)] == [True, True, False]
     store.close()
 
 

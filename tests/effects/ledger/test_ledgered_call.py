@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import httpx
 import httpx2
@@ -29,14 +29,16 @@ from refold import Cmd, DefinitionError, tool
 from refold.core.commands import CallTool, Undoes, result_hash
 from refold.core.fold.snapshot import Given
 from refold.core.retry_policy import Failure, FailureKind
-from refold.effects import Done, Never, NotDone, TryLater, Unknown, current
+from refold.effects import Done, Never, NotDone, TryLater, Unknown, current, resources
 from refold.effects.activities import Effects
 from refold.effects.failures.classify import surely_not_done
+from refold.effects.failures.verdicts import OTHERS_S
 from refold.effects.http.keys import wire_key
 from refold.effects.http.sending import keyed
 from refold.effects.invocation import Invocation, Sent, as_current
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.ledgered_call import ASKED_AGAIN_S
+from refold.effects.ledger.mark import mark_in, marked
 from refold.effects.ledger.receipts import Begun, LedgerReceipt, ReceiptState
 from refold.effects.ledger.store import store_of
 from refold.effects.short.outcomes import Outcomes
@@ -63,6 +65,22 @@ def careless() -> Iterator[PaymentGateway]:
     """A gateway that ignores keys."""
     with PaymentGateway(honours_keys=False) as server:
         yield server
+
+
+Beside: TypeAlias = Callable[..., None]
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> Beside:
+    """Sets which workers the server names that have polled lately."""
+
+    def named(*workers: str) -> None:
+        async def workers_beside() -> set[str]:
+            return set(workers)
+
+        monkeypatch.setattr(resources, "workers_beside", workers_beside)
+
+    return named
 
 
 def charging(gateway: PaymentGateway, probe: Callable[[str], Any] | None = None) -> Callable[..., Any]:
@@ -898,6 +916,67 @@ async def test_a_worker_that_died(ledger_file: Path, gateway: PaymentGateway, pe
     assert len(gateway.entries) == 1
     assert result["key"] == KEY
     assert receipt(ledger_file).fence == (1 if performed else 2)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["no receipt", "released"])
+@pytest.mark.parametrize(
+    ("looks", "performed", "entries"),
+    [(True, True, 1), (True, False, 1), (False, False, 0)],
+    ids=["found", "not found", "no probe"],
+)
+async def test_an_effect_that_another_ledger_may_know(
+    ledger_file: Path, gateway: PaymentGateway, beside: Beside, looks: bool, performed: bool, entries: int, known: bool
+) -> None:
+    """
+    A worker with another ledger may have made the first attempt, or the one after the effect was released here: the
+    probe settles it. Without a probe nothing is repeated, and the task asks for a while, since that worker may answer.
+    """
+    if known:
+        before = Ledger(str(ledger_file))
+        before.begin(before.ask(KEY, "charge", CARGO))
+        before.release(KEY, 1)
+    beside("4711@there~0dd0dd")
+    if performed:
+        gateway.entries.append(Moved(id="charges-1", kind="charges", key=KEY, order="A1", cents=500))
+    async with at_work(charging(gateway, looking(gateway) if looks else None)) as bench:
+        if looks:
+            assert (await ask(bench, attempt=2))["key"] == KEY
+        else:
+            failures = [await failed(bench, attempt=attempt) for attempt in (2, 1)]
+            assert [(one.kind, one.type, one.again_s) for one in failures] == [
+                (UNKNOWN, "outcome_unknown", OTHERS_S)
+            ] * 2
+            assert "a worker with another ledger, such as 4711@there~0dd0dd" in failures[1].message
+
+    assert len(gateway.entries) == entries
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+async def test_an_effect_that_no_other_ledger_can_know(
+    ledger_file: Path, gateway: PaymentGateway, beside: Beside, attempt: int
+) -> None:
+    """
+    It is the first attempt; or no worker that may have made the former one has another ledger, or any.
+    """
+    store = store_of(str(ledger_file))
+    store.adopt("0dd0dd" + "0" * 18)
+    others = ("4711@there~0dd0dd", marked("4712@here", store.identity()), "4713@without", "4714~alice@laptop")
+    beside(*others, *(["4715@there~1dd1dd"] if attempt == 1 else []))
+
+    async with at_work(charging(gateway)) as bench:
+        result = await ask(bench, attempt=attempt)
+
+    assert (len(gateway.entries), result["key"]) == (1, KEY)
+
+
+@pytest.mark.parametrize("by", ["4711@host", "host~", ""])
+def test_the_mark_of_a_ledger(by: str) -> None:
+    """
+    It is read as it was written, and written once.
+    """
+    for id in ("0123456789abcdef01234567", "fedcba9876543210fedcba98"):
+        identity = marked(marked(by, "1" * 24), id)
+        assert (identity, mark_in(identity), mark_in(by)) == (f"{by}~{id[:6]}", id[:6], "")
 
 
 def cannot_tell(key: str) -> Unknown:

@@ -112,6 +112,27 @@ def test_a_process_knows_what_it_never_began() -> None:
     assert told == Begun(fence=4)
 
 
+@pytest.mark.parametrize("known", [None, receipt(RELEASED)], ids=["nothing", "released"])
+def test_what_another_ledger_may_know_is_unknown_here(known: LedgerReceipt | None) -> None:
+    """
+    It is begun only once a probe or a person has said that it may be.
+    """
+    doubtful = receipts.made_elsewhere(known, ASK, "another ledger", NOW)
+
+    assert (doubtful.state, doubtful.holder, doubtful.why) == (UNKNOWN, "", "another ledger")
+    assert receipts.begin(doubtful, ASK, NOW) == (doubtful, InDoubt(receipt=doubtful))
+    assert isinstance(receipts.take_over(doubtful, ASK, doubtful.fence, NOW)[1], Begun)
+    assert isinstance(receipts.begin(doubtful, replace(ASK, decided=ANY_TRY), NOW)[1], Begun)
+
+
+@pytest.mark.parametrize("state", [EXECUTING, DONE, UNKNOWN])
+def test_what_this_ledger_knows_stays(state: ReceiptState) -> None:
+    """
+    A receipt that is there says more than that there may be another one elsewhere.
+    """
+    assert receipts.made_elsewhere(receipt(state), ASK, "another ledger", NOW) == receipt(state)
+
+
 @pytest.mark.parametrize("state", [EXECUTING, UNKNOWN, RELEASED])
 def test_a_late_result_counts_if_nobody_took_over(state: ReceiptState) -> None:
     """
