@@ -331,7 +331,7 @@ async def _tool_effect(
                 result = await record_outcome(name, command, invocation(), opened.ledger, outcome, attempt.returns)
             else:
                 lease = effects.local_lease_s if info.is_local else lease_s(info)
-                elsewhere = effects.made_elsewhere if attempt.ledger is None else None
+                elsewhere = effects.made_elsewhere if info.attempt > 1 and attempt.ledger is None else None
                 of_first = [{"decided": about_try(attempt.decided, info.attempt), "elsewhere": elsewhere}]
 
                 async def perform(command: CallTool, _: Any) -> JsonValue:

@@ -247,7 +247,7 @@ class Resources:
         """Why an earlier attempt of the current activity may have a receipt in another ledger than this worker's; empty
         if none may. No worker without a ledger has begun an effect that needs a receipt."""
         ledger, id = self.open.ledger, activity.info().activity_id
-        if ledger is None or activity.info().attempt == 1:
+        if ledger is None:
             return ""
         others = []
         for worker in sorted(await workers_beside()):
