@@ -286,8 +286,7 @@ async def connected(
         given["grpc_compression"] = GrpcCompression.NONE
     if not plugins:
         given["data_converter"] = data_converter()
-    if os.environ.get("REFOLD_TRACES", "").strip():
-        given["interceptors"] = [_tracing()]
+    given["interceptors"] = tracing()
     try:
         return await Client.connect(**given)
     except (RuntimeError, RPCError) as error:
@@ -342,16 +341,23 @@ def namespace_from(profile: str | None = None) -> str:
     return str(settings_from(profile).get("namespace") or "default")
 
 
-def _tracing() -> Interceptor:
+def tracing() -> list[Interceptor]:
+    """What traces a client's calls, as `REFOLD_TRACES` says; empty if it is unset.
+
+    Raises:
+        DefinitionError: The setting cannot be followed.
+    """
+    if not os.environ.get("REFOLD_TRACES", "").strip():
+        return []
     try:
         from refold.temporal.tracing import tracing_from_env
     except ModuleNotFoundError as error:
         raise DefinitionError(
             "REFOLD_TRACES", [f"it needs more packages ({error}): pip install 'refold[otel]'"], what="setting"
         ) from None
-    tracing = tracing_from_env()
-    assert tracing is not None, "the setting is there"
-    return tracing
+    made = tracing_from_env()
+    assert made is not None, "the setting is there"
+    return [made]
 
 
 @cache

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import inspect
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 from temporalio.client import Plugin
@@ -13,8 +16,9 @@ from temporalio.worker import WorkerDeploymentConfig
 
 from refold.core.errors import DefinitionError
 from refold.effects.threads import leave_threads
+from refold.engine import NotConnected
 from refold.engine.arguments import defining, takes
-from refold.temporal.client.connection import queue_of
+from refold.temporal.client.connection import queue_of, tracing
 from refold.temporal.serverless.drain import Drained
 from refold.temporal.worker.plugin import RefoldPlugin
 
@@ -30,7 +34,7 @@ def lambda_handler(
     build_id: str,
     task_queue: str | None = None,
     drain: Drained | None = None,
-    configure: Callable[[LambdaWorkerConfig], None] | None = None,
+    configure: Callable[[LambdaWorkerConfig], Any] | None = None,
     **options: Any,
 ) -> Handler:
     """A handler for AWS Lambda, over the SDK's `temporalio.contrib.aws.lambda_worker`.
@@ -47,7 +51,8 @@ def lambda_handler(
         task_queue: The task queue that it polls; None takes `REFOLD_TASK_QUEUE`, else `refold`.
         drain: When a call returns; None is `Drained()`: as soon as the queue is empty. All return shortly before the
             function's time is over.
-        configure: Called with the SDK's settings in each call, to change them.
+        configure: Called with the SDK's settings in each call, to change them; in any of the forms that the SDK takes:
+            `def`, `async def`, or an async generator, which goes on after its `yield` when the worker has stopped.
         options: Passed on to `RefoldPlugin`: `model`, `recovery`, `storage` and so on.
 
     Raises:
@@ -59,10 +64,11 @@ def lambda_handler(
     version = WorkerDeploymentVersion(deployment_name=deployment, build_id=build_id)
     RefoldPlugin(skills, tools, **options)  # what is defined wrongly is found while the function starts
 
-    def configured(config: LambdaWorkerConfig) -> None:
+    async def configured(config: LambdaWorkerConfig) -> AsyncGenerator[None, None]:
         leave_threads(asyncio.get_running_loop())
         plugins: list[Plugin] = [RefoldPlugin(skills, tools, **options)]
         config.client_connect_config["plugins"] = plugins
+        config.client_connect_config["interceptors"] = tracing()
         config.worker_config["task_queue"] = queue_of(task_queue)
         config.worker_config["deployment_config"] = WorkerDeploymentConfig(
             version=version,
@@ -70,7 +76,27 @@ def lambda_handler(
             default_versioning_behavior=VersioningBehavior.PINNED,
         )
         config.worker_config["plugins"] = [Drained() if drain is None else drain.anew()]
-        if configure is not None:
-            configure(config)
+        async with _changed(config, configure):
+            if not config.client_connect_config.get("target_host"):
+                raise NotConnected(
+                    "no Temporal server is named: set TEMPORAL_ADDRESS, or TEMPORAL_CONFIG_FILE, for the function"
+                )
+            yield
+        if (traces := sys.modules.get("refold.temporal.tracing")) is not None:
+            traces.flush()  # the function is frozen until its next call, which may never come
 
     return run_worker(version, configured)
+
+
+@asynccontextmanager
+async def _changed(
+    config: LambdaWorkerConfig, configure: Callable[[LambdaWorkerConfig], Any] | None
+) -> AsyncIterator[None]:
+    """Applies the caller's changes of the settings, as the SDK does."""
+    if inspect.isasyncgenfunction(configure):
+        configure = asynccontextmanager(configure)
+    made = None if configure is None else configure(config)
+    if inspect.isawaitable(made):
+        await made
+    async with made if isinstance(made, AbstractAsyncContextManager) else nullcontext():
+        yield

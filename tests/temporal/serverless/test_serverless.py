@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from pydantic import JsonValue
 from temporalio.client import Client
+from temporalio.contrib.aws.lambda_worker import LambdaWorkerConfig
 
 from refold import Content, DefinitionError, Status
 from refold.core.lifecycle import TERMINAL
-from refold.engine import TaskFilter, TaskView
+from refold.engine import NotConnected, TaskFilter, TaskView
 from refold.temporal import Drained, TemporalEngine, lambda_handler
 from refold.temporal.dev import DevServer
 from tests.services.mail import MailServer
@@ -166,3 +171,59 @@ def test_a_function_names_its_version(given: dict[str, str]) -> None:
     """
     with pytest.raises(DefinitionError, match="named versions only"):
         lambda_handler([hello], **given)  # type: ignore[arg-type]  # mypy takes them for options, too
+
+
+def call(handler: Callable[[Any, Any], None]) -> None:
+    handler({}, SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000))
+
+
+def test_a_function_names_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    No server runs beside a function, so none is assumed.
+    """
+    monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
+    handler = lambda_handler([hello], deployment="shop", build_id="b1")
+
+    with pytest.raises(NotConnected, match="set TEMPORAL_ADDRESS"):
+        call(handler)
+
+
+async def plainly(config: LambdaWorkerConfig) -> None:
+    config.client_connect_config["target_host"] = "localhost:1"
+
+
+async def generated(config: LambdaWorkerConfig) -> AsyncIterator[None]:
+    config.client_connect_config["target_host"] = "localhost:1"
+    yield
+
+
+@pytest.mark.parametrize("configure", [plainly, generated, asynccontextmanager(generated)])
+def test_settings_are_changed_in_each_form_of_the_sdk(
+    configure: Callable[[LambdaWorkerConfig], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    An `async def` is awaited: settings that nobody applies would leave the function without them.
+    """
+    monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
+    handler = lambda_handler([hello], deployment="shop", build_id="b1", configure=configure)
+
+    with pytest.raises(RuntimeError, match="connect error"):
+        call(handler)
+
+
+def test_a_function_traces(tmp_path: Path) -> None:
+    """
+    `REFOLD_TRACES` holds for a function as for any worker, and is read as strictly.
+    """
+    code = (
+        "from types import SimpleNamespace; from refold.temporal import lambda_handler; from workflows import hello; "
+        "lambda_handler([hello], deployment='shop', build_id='b1')"
+        "({}, SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000))"
+    )
+    environment = {**os.environ, "TEMPORAL_ADDRESS": "localhost:1", "REFOLD_TRACES": str(tmp_path / "none" / "traces")}
+
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert "traces 'REFOLD_TRACES' cannot be defined" in ended.stderr
