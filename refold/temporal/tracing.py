@@ -50,6 +50,9 @@ from refold.temporal.traced import HEADER, TELL, Moment, tell
 ENV = "REFOLD_TRACES"
 CONTENT_ENV = "REFOLD_TRACES_CONTENT"
 OTLP = "otlp"
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+"""Where OpenTelemetry's exporter reads the collector's address, first to last."""
+
 FLUSH_S = 2.0
 """How long a process that ends waits for a collector that does not answer, in seconds."""
 
@@ -326,6 +329,53 @@ def _with(headers: Mapping[str, Payload], below: Payload | None = None) -> Mappi
 # --- where spans go
 
 
+class _Lost:
+    """Logs that spans are lost: of the first ones, and again after some were delivered."""
+
+    def __init__(self, **place: str) -> None:
+        self._place = place
+        self._failing = False
+
+    def note(self, error: str | None) -> SpanExportResult:
+        """The result of an export; `error` is None if it was one."""
+        if error is not None and not self._failing:
+            log.warning("traces_lost", **self._place, error=error)
+        self._failing = error is not None
+        return SpanExportResult.FAILURE if self._failing else SpanExportResult.SUCCESS
+
+
+class TracesCollector(SpanExporter):
+    """Sends spans to an OTLP collector. Spans that it does not take are dropped, which the log says once.
+
+    The exporter says why in its own log alone, a line for each attempt.
+    """
+
+    def __init__(self, exporter: SpanExporter, said: logging.Logger, place: str) -> None:
+        self._exporter, self._lost = exporter, _Lost(collector=place)
+        self._why = _Why()
+        said.addHandler(self._why)
+        said.propagate = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """See the SDK."""
+        self._why.text = ""
+        taken = self._exporter.export(spans) is SpanExportResult.SUCCESS
+        return self._lost.note(None if taken else self._why.text or "not taken")
+
+    def shutdown(self) -> None:
+        """See the SDK."""
+        self._exporter.shutdown()
+
+
+class _Why(logging.Handler):
+    """Keeps the exporter's reason: the first line of an export, since the last may only say that it gave up."""
+
+    text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = self.text or record.getMessage()
+
+
 class TracesFile(SpanExporter):
     """Appends each span to a file, as one line of JSON. Any number of processes may share the file.
 
@@ -335,7 +385,7 @@ class TracesFile(SpanExporter):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._failing = False
+        self._lost = _Lost(file=str(path))
         self._begin = b""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -351,12 +401,9 @@ class TracesFile(SpanExporter):
                 self._begin = b"\n"  # the next span is not to stand behind a part of this one
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            if not self._failing:
-                log.warning("traces_lost", file=str(self._path), error=error.strerror)
-            self._failing = True
-            return SpanExportResult.FAILURE
-        self._failing, self._begin = False, b""
-        return SpanExportResult.SUCCESS
+            return self._lost.note(error.strerror)
+        self._begin = b""
+        return self._lost.note(None)
 
 
 def _appending(path: Path) -> int:
@@ -367,18 +414,21 @@ def provider_of(named: str) -> TracerProvider:
     """The provider that a setting names: `otlp`, or a file.
 
     Raises:
-        DefinitionError: OTLP's exporter is not installed, or the file cannot be written.
+        DefinitionError: OTLP's exporter is not installed, the file cannot be written, or an address is named.
     """
+    if "://" in named:
+        problem = f"{named} is an address: set {ENV}={OTLP}, and OTEL_EXPORTER_OTLP_ENDPOINT to the collector's address"
+        raise DefinitionError(ENV, [problem], what="traces")
     provider = TracerProvider(resource=Resource.create({"service.name": "refold"}))
-    if named == OTLP:
+    if named.lower() == OTLP:
         try:
             otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
         except ModuleNotFoundError:
             problem = "its exporter is missing: pip install opentelemetry-exporter-otlp-proto-http"
             raise DefinitionError(ENV, [problem], what="traces") from None
-        # It warns of each attempt; once it gives up, it says so as an error.
-        logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)
-        provider.add_span_processor(BatchSpanProcessor(otlp.OTLPSpanExporter()))
+        place = next((place for name in ENDPOINTS if (place := os.environ.get(name))), "http://localhost:4318")
+        exporter = TracesCollector(otlp.OTLPSpanExporter(), logging.getLogger(otlp.__name__), place)
+        provider.add_span_processor(BatchSpanProcessor(exporter))
         return provider
     path = Path(named)
     try:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from opentelemetry import trace
@@ -15,6 +18,7 @@ from structlog.testing import capture_logs
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import WorkflowInterceptorClassInput
 
+from refold import DefinitionError
 from refold.temporal.traced import HEADER, TELL, Moment
 from refold.temporal.tracing import Tracing, provider_of
 
@@ -105,3 +109,58 @@ def test_spans_that_a_full_disk_does_not_take_are_logged_once(tmp_path: Path, mo
     lines = file.read_text().splitlines()
     assert [json.loads(lines[number])["name"] for number in (0, 2, 3)] == ["c", "e", "f"]
     assert [(line["event"], line["error"]) for line in logs] == [("traces_lost", "No space left on device")] * 2
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """A collector at OTLP's address; it answers with the statuses that the list has, then with 200."""
+    statuses: list[int] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(statuses.pop(0) if statuses else 200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        try:
+            yield statuses
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def test_spans_that_a_collector_does_not_take_are_logged_once(
+    collector: list[int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """
+    By refold's own log, with the reason, and not with a line of the exporter's for each attempt.
+    """
+    provider = provider_of("OTLP")
+    with capture_logs() as logs:
+        for status in (401, 401, 200, 400):
+            collector[:] = [status]
+            with provider.get_tracer("t").start_as_current_span("paused"):
+                pass
+            provider.force_flush()
+    provider.shutdown()
+
+    assert [line["event"] for line in logs] == ["traces_lost"] * 2
+    assert "401" in logs[0]["error"]
+    assert logs[0]["collector"] == os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"]
+    assert capfd.readouterr().err == ""
+
+
+def test_an_address_is_no_file() -> None:
+    """
+    The collector's address belongs in OpenTelemetry's own setting.
+    """
+    with pytest.raises(DefinitionError, match=r"REFOLD_TRACES=otlp, and OTEL_EXPORTER_OTLP_ENDPOINT"):
+        provider_of("http://localhost:4318")
