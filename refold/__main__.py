@@ -1,6 +1,6 @@
 """`python -m refold` is `refold`."""
 
-from refold.cli.app import main
+from refold.cli.__main__ import main
 
 if __name__ == "__main__":
     main()

@@ -193,3 +193,24 @@ def test_the_process_ends_with_the_commands_code() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert '"error": "NotConnected"' in done.stderr
     assert "refold dev" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["refold", "refold.cli"])
+def test_ctrl_c_while_the_command_loads_ends_it_without_a_traceback(module: str) -> None:
+    """
+    A second is long enough to see that a word is wrong.
+    """
+    script = f"""
+import runpy, sys
+
+class Pressed:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Pressed())
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
