@@ -96,7 +96,7 @@ class Timing(Value):
             InputRejected: It is never due, or a length of time is out of bounds.
         """
         if not self.cron and self.every is None:
-            raise InputRejected("a schedule needs a time: give a cron expression, or an interval")
+            raise InputRejected("a schedule needs a time: give `cron`, such as '0 7 * * 1-5', or `every`, such as 2h")
         if len(self.cron) > MOST_CRONS or any(len(one) > CRON_CHARS for one in self.cron):
             raise InputRejected(f"a schedule takes {MOST_CRONS} cron expressions of {CRON_CHARS} characters at most")
         if self.timezone is not None and not self.cron:
