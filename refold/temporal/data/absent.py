@@ -115,8 +115,6 @@ class InputConverter(RefoldConverter):
         except ValueMissing as error:
             if isinstance(codec.storage, Off):
                 return _absent(payload, why, error, sure=_waited("storage", payload))
-            if not codec.storage.ready():
-                raise
             return _absent(payload, why, error, sure=True)
         except (ValueCorrupt, DecodeError) as error:
             try:

@@ -147,7 +147,11 @@ class Storage(Protocol):
         """
 
     async def may_have_held(self, key: str) -> bool:
-        """Whether a value that is missing may have been here, and have been removed; False if it certainly was not."""
+        """Whether a value that is missing may have been here, and have been removed; False if it certainly was not.
+
+        Raises:
+            StorageUnusable: The storage cannot be read.
+        """
 
     async def remove(self, key: str, *, unused_since: float | None) -> str:
         """Remove the value under a key, if there is one, and what a process left of it that was killed amid `put`.
@@ -229,7 +233,7 @@ class Folder:
         return await asyncio.to_thread(self._used, key, since)
 
     async def may_have_held(self, key: str) -> bool:
-        return await asyncio.to_thread(self._path(key).parent.is_dir)  # it stays when a value is removed
+        return await asyncio.to_thread(self._may_have_held, key)
 
     async def remove(self, key: str, *, unused_since: float | None) -> str:
         return await asyncio.to_thread(self._remove, key, unused_since)
@@ -268,15 +272,20 @@ class Folder:
         try:
             return self._path(key).read_bytes()
         except FileNotFoundError:
-            place = self.place if self.path.is_dir() else f"{self.place}, which does not exist"
-            raise ValueMissing(key, place) from None
+            self._must_exist()
+            raise ValueMissing(key, self.place) from None
         except OSError as error:
             raise self._unusable(error) from error
+
+    def _may_have_held(self, key: str) -> bool:
+        self._must_exist()
+        return self._path(key).parent.is_dir()  # it stays when a value is removed
 
     def _used(self, key: str, since: float) -> bool:
         try:
             return self._path(key).stat().st_mtime > since
         except FileNotFoundError:
+            self._must_exist()
             return False
         except OSError as error:
             raise self._unusable(error) from error
@@ -284,6 +293,7 @@ class Folder:
     def _remove(self, key: str, unused_since: float | None) -> str:
         if unused_since is not None and self._used(key, unused_since):
             return WRITTEN_LATELY
+        self._must_exist()
         path = self._path(key)
         try:
             # Out of the way of `_put` first, which then writes the value anew; what it has touched before, goes back.
@@ -304,14 +314,17 @@ class Folder:
     def _path(self, key: str) -> Path:
         return self.path / key[:2] / key
 
+    def _must_exist(self) -> None:
+        """Refuse a folder that a setting names and that is gone: what was stored in it is away, not missing."""
+        if not self.make and not self.path.is_dir():
+            make = f"make it (`mkdir -p {quote(str(self.path))}`)"
+            problem = f"it does not exist; mount its disk, {make} or correct {ENV} in this process"
+            raise StorageUnusable(self.place, problem)
+
     def _prepare(self) -> None:
+        self._must_exist()
         if self.path.is_dir():
             return
-        if not self.make:
-            raise StorageUnusable(
-                self.place,
-                f"it does not exist; make it (`mkdir -p {quote(str(self.path))}`) or correct {ENV} in this process",
-            )
         try:
             # Values hold what people wrote, so only this user may read the folder.
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -189,7 +189,7 @@ async def test_an_outage_refuses_nothing(site: Site, folder: Folder) -> None:
         view = await site.waiting()
         away = folder.path.rename(folder.path.with_name("away"))
         await signal(site.engine, view.task_id, "message", sent)
-        assert "which does not exist" in await site.failure(view.task_id)
+        assert "it does not exist" in await site.failure(view.task_id)
         away.rename(folder.path)
         after = await journal(site.engine, view.task_id)
         assert [bool(one.refused) for one in after[view.seq :]] == [False]

@@ -191,7 +191,8 @@ async def test_a_missing_value_says_where_it_was_looked_for(folder: Folder) -> N
 
 async def test_a_folder_that_was_named_is_not_made(tmp_path: Path) -> None:
     """
-    A disk that is not mounted is told apart from an empty one, by writer, reader and check.
+    A disk that is not mounted is told apart from an empty one, by writer, reader, check and purge: its values are away,
+    and nobody takes them for missing or removed.
     """
     missing = Folder(tmp_path / "missing")
 
@@ -200,18 +201,26 @@ async def test_a_folder_that_was_named_is_not_made(tmp_path: Path) -> None:
         await missing.put(KEY, DATA)
     with pytest.raises(StorageUnusable, match="does not exist"):
         await missing.check()
-    with pytest.raises(ValueMissing, match="which does not exist"):
-        await missing.get(KEY)
+    for asked in (
+        missing.get(KEY),
+        missing.used(KEY, since=0.0),
+        missing.may_have_held(KEY),
+        missing.remove(KEY, unused_since=None),
+    ):
+        with pytest.raises(StorageUnusable, match="does not exist; mount its disk"):
+            await asked
     assert not missing.path.exists()
 
 
 async def test_the_users_own_folder_is_made(tmp_path: Path) -> None:
     """
-    The default needs no preparation, and nobody else may look into it.
+    The default needs no preparation, and nobody else may look into it. No disk was unmounted where it is not there yet.
     """
     mine = Folder(tmp_path / "share" / "values", make=True)
 
     assert mine.ready()
+    with pytest.raises(ValueMissing):
+        await mine.get(KEY)
     await mine.check()
     await mine.put(KEY, DATA)
     assert mine.path.stat().st_mode & 0o777 == 0o700
