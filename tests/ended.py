@@ -6,5 +6,6 @@ import pytest
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if not hasattr(session.config, "workerinput") and session.config.cache is not None:
-        session.config.cache.set("ended", int(exitstatus))
+    cache = getattr(session.config, "cache", None)  # missing under `-p no:cacheprovider`
+    if not hasattr(session.config, "workerinput") and cache is not None:
+        cache.set("ended", int(exitstatus))

@@ -92,3 +92,21 @@ def test_where_no_test_failed_the_goal_runs_again(tmp_path: Path) -> None:
 
     assert done.returncode != 0
     assert done.stdout.count("3 passed") == 2
+
+
+def test_a_run_without_a_cache_ends_as_its_tests_do(tmp_path: Path) -> None:
+    """
+    How it ended is written nowhere, and breaks nothing.
+    """
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text("def test_passes():\n    pass\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.ended", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
