@@ -19,6 +19,7 @@ from refold.static.parts import Parts, parts_of
 from refold.static.rules.awaits import misused
 from refold.static.rules.fits import known_of, unfit
 from refold.static.rules.gotos import misdirected
+from refold.static.rules.methods import misnamed
 from refold.static.rules.purity import ToolName, impure
 from refold.static.rules.results import misread
 
@@ -140,7 +141,7 @@ def check_source(
         if not _ignored(module, one):
             found[one.file, one.line, one.rule] = one
     for unit in units(module, reach):
-        for one in (*impure(unit, reach, tool_name), *misused(unit, reach), *misread(unit)):
+        for one in (*impure(unit, reach, tool_name), *misused(unit, reach), *misread(unit), *misnamed(unit)):
             if not _ignored(unit.module, one):
                 found.setdefault((one.file, one.line, one.rule), one)
     return sorted(found.values(), key=lambda one: (one.file, one.line, one.column))

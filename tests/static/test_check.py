@@ -370,6 +370,56 @@ def test_each_method_of_ctx_that_can_be_awaited_is_known(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("ctx.complet('x')", "did you mean `ctx.complete`?"),
+        ("a = await ctx.tool_('x')", "did you mean `ctx.tool`?"),
+        ("a = ctx.quux", "it has: activity, approve, "),
+    ],
+)
+@pytest.mark.parametrize("annotation", ["", ": Ctx", ": 'Ctx'"])
+def test_a_name_that_ctx_does_not_have_is_found(code: str, says: str, annotation: str) -> None:
+    """
+    It would fail the task, perhaps on a path that no test takes.
+    """
+    method = f"@step(start=True)\nasync def begin(self, ctx{annotation}):\n    {code}\n    return ctx.complete()\n"
+    [found] = check_source(f"{HEAD}class Skill:\n{indent(method, '    ')}")
+
+    assert found.rule == "call"
+    assert says in found.message
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "ctx = Box()\nctx.anything()",
+        "with Box() as ctx:\n    ctx.anything()",
+        "for ctx in state:\n    ctx.anything()",
+        "match content:\n    case Box() as ctx:\n        ctx.anything()",
+        "x = [ctx.anything for ctx in []]",
+        "x = (lambda ctx: ctx.anything)(1)",
+        "def inner(ctx):\n    return ctx.anything\ninner(1)",
+        "x = ctx.__class__",
+    ],
+)
+def test_what_may_be_no_ctx_may_have_any_name(code: str) -> None:
+    """
+    A name that is bound again in the step is not looked into.
+    """
+    assert in_step(code) == []
+
+
+def test_a_parameter_of_another_class_is_no_ctx() -> None:
+    """
+    Neither an input that is called so, nor what a helper is given without an annotation.
+    """
+    step = "    @step(start=True)\n    async def begin(self, ctx: Box, c: Ctx):\n"
+    body = "        ctx.anything()\n        helper(ctx)\n        return c.complete()\n"
+
+    assert rules(f"class Skill:\n{step}{body}\n\ndef helper(ctx):\n    return ctx.anything\n") == []
+
+
+@pytest.mark.parametrize(
     ("star", "body", "found"),
     [
         ("refold", "ctx.approve('pay', 'Pay?')", ["not-awaited"]),

@@ -74,10 +74,10 @@ def check(
 
     Reports what a worker refuses when it starts (a skill without a workflow, two skills or tools of one name, a tool
     that is not registered, a module that the sandbox cannot load), what would fail a task (a step or a child skill
-    that does not exist, arguments that a step or tool does not accept, `expect=` that names no type, a gate at which
-    no one may decide, a call of ctx that is not awaited, a step that returns no transition), and what would differ on
-    replay: uses of the clock, random numbers, input and output, threads, tools called directly. A line that ends in
-    `# refold: ignore[rule]` is skipped. The modules are imported.
+    that does not exist, a method that ctx does not have, arguments that a step or tool does not accept, `expect=` that
+    names no type, a gate at which no one may decide, a call of ctx that is not awaited, a step that returns no
+    transition), and what would differ on replay: uses of the clock, random numbers, input and output, threads, tools
+    called directly. A line that ends in `# refold: ignore[rule]` is skipped. The modules are imported.
 
     Exits 1 if there are findings.
     """
@@ -96,8 +96,17 @@ def check(
         else:
             call.out.say(f"{one.file}:{one.line}:{one.column}: {one.rule}: {one.message}")
     count = counted(len(findings), "finding") if findings else "nothing found"
-    call.out.note(f"{count} in {counted(len(sources), 'file')}")
+    lacks = "" if findings or _has_parts(sources) else ", where no skill and no tool is defined at the top level"
+    call.out.note(f"{count} in {counted(len(sources), 'file')}{lacks}")
     return TASK_FAILED if findings else DONE
+
+
+def _has_parts(sources: list[Source]) -> bool:
+    from refold.static.check import parts_in
+
+    with quiet_stdout():
+        parts = parts_in(sources)
+    return parts is None or bool(parts.skills or parts.tools)
 
 
 def _refused(sources: list[Source], beside: list[Source], servers: list[str] | None) -> list[temporal.Refusal]:

@@ -111,6 +111,18 @@ def test_check_of_clean_code_exits_0(refold: Shell, monkeypatch: pytest.MonkeyPa
     assert done.err.startswith("nothing found in ")
 
 
+def test_check_says_that_there_was_nothing_to_check(refold: Shell, here: Path) -> None:
+    """
+    Such as in a wrong folder: nothing found in files without a skill is no clean bill of health.
+    """
+    (here / "plain.py").write_text("NUMBER = 1\n")
+
+    done = refold("check", "./plain.py")
+
+    assert (done.exit, done.out) == (0, "")
+    assert done.err == "nothing found in 1 file, where no skill and no tool is defined at the top level\n"
+
+
 def test_check_of_what_is_not_there_exits_2(refold: Shell, here: Path) -> None:
     """
     A wrong name is no clean bill of health.
