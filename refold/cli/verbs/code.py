@@ -82,7 +82,7 @@ def check(
     Exits 1 if there are findings.
     """
     from refold.static import check as check_sources
-    from refold.static.check import in_order
+    from refold.static.check import in_order, parts_in
 
     sources, beside = sources_of(modules or []), usual_sources()
     with quiet_stdout():
@@ -90,23 +90,17 @@ def check(
         findings = check_sources(sources, beside=beside, servers=servers)
         refused += _refused(sources, beside, servers)
         findings = in_order([*findings, *map(_finding, refused)])
+        parts = parts_in(sources)
     for one in findings:
         if call.out.json:
             call.out.value(one)
         else:
             call.out.say(f"{one.file}:{one.line}:{one.column}: {one.rule}: {one.message}")
     count = counted(len(findings), "finding") if findings else "nothing found"
-    lacks = "" if findings or _has_parts(sources) else ", where no skill and no tool is defined at the top level"
+    empty = not findings and parts is not None and not (parts.skills or parts.tools)
+    lacks = "" if not empty else ", where no skill and no tool is defined at the top level"
     call.out.note(f"{count} in {counted(len(sources), 'file')}{lacks}")
     return TASK_FAILED if findings else DONE
-
-
-def _has_parts(sources: list[Source]) -> bool:
-    from refold.static.check import parts_in
-
-    with quiet_stdout():
-        parts = parts_in(sources)
-    return parts is None or bool(parts.skills or parts.tools)
 
 
 def _refused(sources: list[Source], beside: list[Source], servers: list[str] | None) -> list[temporal.Refusal]:
