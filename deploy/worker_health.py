@@ -28,9 +28,10 @@ async def main() -> int:
             task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
         )
     )
-    # The SDK's own identity is PID@HOST; the server forgets a poller after five minutes of silence.
+    # The SDK's own identity is PID@HOST, and refold adds the mark of the worker's ledger. The server forgets a poller
+    # after five minutes of silence.
     host = socket.gethostname()
-    if any(poller.identity.endswith(f"@{host}") for poller in reply.pollers):
+    if any(poller.identity.partition("~")[0].endswith(f"@{host}") for poller in reply.pollers):
         return 0
     seen = ", ".join(poller.identity for poller in reply.pollers) or "nobody"
     print(f"no worker of {host} polls task queue {queue!r}; polling: {seen}", file=sys.stderr)

@@ -428,11 +428,12 @@ def asking(kind: str, end: Any) -> Any:
     """A skill that asks as its step ends: a question or a gate, with a time or without."""
     timeout_s = 60 if "time" in kind else None
     policy = GatePolicy(timeout_s=timeout_s, on_timeout="continue", reminder_s=None)
+    slot = "size"  # with a literal slot, a step that its answer cannot enter is a definition error
 
     def begin(ctx: Ctx, content: Content) -> Transition:
         if "gate" in kind:
-            return ctx.await_approval("size", "?", policy=policy)
-        return ctx.await_input("size", "?", timeout_s=timeout_s)
+            return ctx.await_approval(slot, "?", policy=policy)
+        return ctx.await_input(slot, "?", timeout_s=timeout_s)
 
     return table("asking", Step("begin", begin).start(), Step("end", end).resume_from("begin"))
 

@@ -140,7 +140,7 @@ async def test_without_its_folder_nothing_large_is_sent(engine: TemporalEngine, 
         lambda: engine.send(view.task_id, text(LARGE)),
         lambda: engine.client.get_workflow_handle(view.task_id).signal("message", LARGE),
     ):
-        with pytest.raises(StorageUnusable, match=r"values: it does not exist; make it .*mkdir -p"):
+        with pytest.raises(StorageUnusable, match=r"values: it does not exist; mount its disk, make it .*mkdir -p"):
             await refused()
     assert await engine.look(view.task_id) == view
 
