@@ -102,10 +102,10 @@ def _leads(code: CodeType, method: str) -> tuple[tuple[str, Leads], ...]:
     instructions = list(dis.get_instructions(code))
     # Where a call has keywords, Python 3.13 pushes a NULL between the method and its arguments.
     said = [(at, one) for at, one in enumerate(instructions) if one.opname != "PUSH_NULL"]
-    for (at, on), (_, loads), (given, first) in zip(said, said[1:], said[2:], strict=False):
+    for (at, on), (name_at, loads), (given, first) in zip(said, said[1:], said[2:], strict=False):
         named = loads.opname in ("LOAD_ATTR", "LOAD_METHOD") and loads.argval == method
         literal = first.opname == "LOAD_CONST" and isinstance(first.argval, str)
-        if named and on.opname.startswith("LOAD_") and literal and _is_whole(instructions, at, given):
+        if named and on.opname.startswith("LOAD_") and literal and _is_whole(instructions[name_at], instructions[given:]):
             receiver = on.argval[-1] if isinstance(on.argval, tuple) else on.argval
             names, alone, by_place = _call(code, instructions, at)
             if by_place:
@@ -113,16 +113,17 @@ def _leads(code: CodeType, method: str) -> tuple[tuple[str, Leads], ...]:
     return tuple(found)
 
 
-def _is_whole(instructions: list[dis.Instruction], at: int, given: int) -> bool:
-    """Whether the constant loaded at `given` is the whole argument of the call whose receiver is loaded at `at`.
+def _is_whole(method: dis.Instruction, given: list[dis.Instruction]) -> bool:
+    """Whether the constant that is loaded first in `given` is the whole argument of the call of `method`.
 
     Else it is a part of a larger expression, as in `"do_" + kind`: an instruction for that one covers the constant in
-    the source, and not the receiver, as the call does. Where Python keeps no columns, nothing counts as whole.
+    the source, and begins behind the method, as the call does not. Where Python keeps no columns, nothing counts as
+    whole.
     """
-    (receiver, _), (first, last) = _span(instructions[at]), _span(instructions[given])
+    (_, behind), (first, last) = _span(method), _span(given[0])
     # Not another copy of it: Python compiles what a `finally` holds twice.
-    spans = (_span(one) for one in instructions[given + 1 :] if one.opname != "LOAD_CONST")
-    return receiver < first and not any(receiver < start <= first and last <= end for start, end in spans)
+    spans = (_span(one) for one in given[1:] if one.opname != "LOAD_CONST")
+    return behind < first and not any(behind < start <= first and last <= end for start, end in spans)
 
 
 def _span(one: dis.Instruction) -> tuple[tuple[int, int], tuple[int, int]]:

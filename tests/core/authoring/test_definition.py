@@ -989,6 +989,22 @@ def test_a_literal_in_a_finally_is_read() -> None:
     assert "goes to 'nowhere', which does not exist" in problem(lambda: table("last", Step("begin", begin).start()))
 
 
+def test_a_literal_below_its_receiver_is_read() -> None:
+    """
+    To Python, a call whose method stands on another line than its receiver begins at the method.
+    """
+
+    # fmt: off
+    def begin(ctx: Ctx) -> Transition:
+        return (
+            ctx
+            .goto("nowhere")
+        )
+    # fmt: on
+
+    assert "goes to 'nowhere', which does not exist" in problem(lambda: table("below", Step("begin", begin).start()))
+
+
 @pytest.mark.parametrize(
     "contract", [None, Contract(state=Shared, begins=lambda content, ctx: Shared())], ids=["alone", "contract"]
 )
