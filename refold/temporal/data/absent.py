@@ -115,6 +115,8 @@ class InputConverter(RefoldConverter):
         except ValueMissing as error:
             if isinstance(codec.storage, Off):
                 return _absent(payload, why, error, sure=_waited("storage", payload))
+            if not codec.storage.ready():  # the mount point of a disk that is away may be there, and root's
+                raise
             return _absent(payload, why, error, sure=True)
         except (ValueCorrupt, DecodeError) as error:
             try:

@@ -196,6 +196,28 @@ async def test_an_outage_refuses_nothing(site: Site, folder: Folder) -> None:
         await site.engine.cancel(view.task_id)
 
 
+async def test_a_mount_point_that_is_not_ours_refuses_nothing(
+    site: Site, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Where no disk is mounted, the folder may exist, and be root's: a worker that could store nothing there waits.
+    """
+    sent, *_ = await stored(site, LARGE)
+    async with site.worker():
+        view = await site.waiting()
+        away = folder.path.rename(folder.path.with_name("away"))
+        folder.path.mkdir()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "access", lambda *_: False)  # the tests may run as root
+            await signal(site.engine, view.task_id, "message", sent)
+            assert "the value" in await site.failure(view.task_id)
+        folder.path.rmdir()
+        away.rename(folder.path)
+        after = await journal(site.engine, view.task_id)
+        assert [bool(one.refused) for one in after[view.seq :]] == [False]
+        await site.engine.cancel(view.task_id)
+
+
 async def test_a_part_waits_for_its_input(hasty_server: DevServer, tmp_path: Path) -> None:
     """
     What refold itself wrote is never refused, although storage does not find it.
