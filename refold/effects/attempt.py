@@ -68,7 +68,7 @@ FREE_PATIENCE = timedelta(milliseconds=500)
 OTHERS_PAUSE = timedelta(seconds=1)
 """The pause before Temporal offers an activity that this worker does not know to a worker again."""
 
-_LEFT = {"unknown_tool", "unknown_activity", "another_release"}
+_LEFT = {"unknown_tool", "unknown_activity", "another_release", "not_readable_here"}
 """The types of the failures by which a worker leaves an effect to others, having performed nothing."""
 
 _NEVER_TOLD = {
@@ -176,8 +176,9 @@ async def was_left() -> bool:
         return False
     answer = await _told(lambda service: service.describe_workflow_execution(request, retry=True))
     pending = () if answer is None else answer.pending_activities
-    failures = [one.last_failure for one in pending if one.activity_id == info.activity_id]
-    return any(failure.application_failure_info.type in _LEFT for failure in failures)
+    last = [one.last_failure for one in pending if one.activity_id == info.activity_id]
+    # The server keeps a large failure, shortened, as the cause of one of its own.
+    return any(one.application_failure_info.type in _LEFT for failure in last for one in (failure, failure.cause))
 
 
 async def _told(ask: Callable[[WorkflowService], Awaitable[T]]) -> T | None:

@@ -1,0 +1,59 @@
+"""What the second attempt of an effect learns of the first one, whose worker left the effect to others."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from temporalio import activity, workflow
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
+
+from refold.effects.attempt import left_to_others, was_left
+from refold.temporal.data.failures import NOT_READABLE
+
+
+@activity.defn
+async def leaving(type: str, chars: int) -> bool:
+    if activity.info().attempt > 1:
+        return await was_left()
+    if type == "bug":
+        raise ApplicationError("x" * chars, type=type, next_retry_delay=timedelta(milliseconds=10))
+    raise left_to_others(type, "x" * chars)
+
+
+@workflow.defn(sandboxed=False)
+class Leaves:
+    """An effect whose first worker leaves it to others."""
+
+    @workflow.run
+    async def run(self, type: str, chars: int) -> bool:
+        return await workflow.execute_activity(
+            leaving, args=[type, chars], start_to_close_timeout=timedelta(seconds=20)
+        )
+
+
+@pytest.mark.parametrize(
+    ("type", "chars", "left"),
+    [
+        ("unknown_tool", 10, True),
+        ("unknown_tool", 6000, True),
+        (NOT_READABLE, 10, True),
+        ("bug", 10, False),
+        ("bug", 12_000, False),
+    ],
+)
+async def test_an_effect_that_was_left_to_others_is_known_as_such(
+    client: Client, type: str, chars: int, left: bool
+) -> None:
+    """
+    Nobody has performed it, so no person is asked about it: also if the failure lists more tools than the server keeps
+    of a failure, or if the worker had no key for the effect's input.
+    """
+    async with Worker(client, task_queue="left", workflows=[Leaves], activities=[leaving]):
+        found = await client.execute_workflow(
+            Leaves.run, args=[type, chars], id=f"left-{type}-{chars}", task_queue="left"
+        )
+
+    assert found is left
