@@ -249,11 +249,13 @@ class Resources:
         ledger, id = self.open.ledger, activity.info().activity_id
         if ledger is None:
             return ""
-        others = []
-        for worker in sorted(await workers_beside()):
-            is_marked = partial(ledger.run, ledger.store.is_marked, mark := mark_in(worker))
-            if mark and not await until_answered(is_marked, id):
-                others.append(worker)
+        workers = {worker: mark for worker in sorted(await workers_beside()) if (mark := mark_in(worker))}
+        known = {
+            mark
+            for mark in set(workers.values())
+            if await until_answered(partial(ledger.run, ledger.store.is_marked, mark), id)
+        }
+        others = [worker for worker, mark in workers.items() if mark not in known]
         if not others or await was_left():
             return ""
         return (

@@ -1,7 +1,7 @@
 """The mark of a worker's ledger, with which the worker's identity at the Temporal server ends: `4711@host~1a2b3c`.
 
-The server tells the identity of the worker that made the attempt before, and those of the workers that poll a task
-queue. So a worker with another ledger is noticed without a word in history or in the effect's arguments.
+The server tells the identities of the workers that poll a task queue. So a worker with another ledger is noticed
+without a word in history or in the effect's arguments.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def marked(identity: str, ledger: str) -> str:
     """A worker's identity with the mark of its ledger.
 
     Args:
-        identity: The worker's identity, with or without a mark.
+        identity: What the worker is called; it stays whole, since no two workers may have one identity.
         ledger: The id of the ledger (`Store.identity`), at least six hex digits.
     """
-    return f"{_MARK.sub('', identity)}~{ledger[:DIGITS]}"
+    return f"{identity}~{ledger[:DIGITS]}"
 
 
 def mark_in(identity: str) -> str:

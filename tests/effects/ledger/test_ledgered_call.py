@@ -969,14 +969,44 @@ async def test_an_effect_that_no_other_ledger_can_know(
     assert (len(gateway.entries), result["key"]) == (1, KEY)
 
 
-@pytest.mark.parametrize("by", ["4711@host", "host~", ""])
+async def test_a_ledger_is_asked_once_for_each_mark(
+    ledger_file: Path, gateway: PaymentGateway, beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    However many workers have it: a lost worker leaves many effects, each of which is looked at.
+    """
+    ledger = Ledger(str(ledger_file))
+    own, asked = ledger.store.identity(), list[str]()
+
+    def is_marked(mark: str) -> bool:
+        asked.append(mark)
+        return True
+
+    monkeypatch.setattr(ledger.store, "is_marked", is_marked)
+    beside(*(marked(f"{number}@host", own) for number in range(50)))
+
+    async with at_work(charging(gateway), ledger=ledger) as bench:
+        await ask(bench, attempt=2)
+
+    assert asked == [own[:6]]
+
+
+@pytest.mark.parametrize("by", ["4711@host", "host~", "", "web~0dd0dd"])
 def test_the_mark_of_a_ledger(by: str) -> None:
     """
-    It is read as it was written, and written once.
+    It is read as it was written, and leaves what the program calls its worker whole: no two have one identity.
     """
     for id in ("0123456789abcdef01234567", "fedcba9876543210fedcba98"):
-        identity = marked(marked(by, "1" * 24), id)
-        assert (identity, mark_in(identity), mark_in(by)) == (f"{by}~{id[:6]}", id[:6], "")
+        identity = marked(by, id)
+        assert (identity, mark_in(identity)) == (f"{by}~{id[:6]}", id[:6])
+
+
+@pytest.mark.parametrize("by", ["4711@host", "host~", "", "web~0dd0d", "web~0dd0dd~"])
+def test_an_identity_without_a_mark(by: str) -> None:
+    """
+    It is of a worker without a ledger, or of an earlier release.
+    """
+    assert mark_in(by) == ""
 
 
 def cannot_tell(key: str) -> Unknown:
