@@ -48,6 +48,6 @@ async def with_another_ledger(worker: Worker, ledger: Ledger | None) -> list[str
         polls = await polls_of(worker.client, worker.task_queue, ACTIVITIES)
         marks = {mark_in(one.identity) for one in polls.recent()} - {""}
         others = {mark for mark in marks if not await ledger.run(ledger.store.is_marked, mark)}
-    except (RPCError, LedgerUnavailable):
+    except (RPCError, LedgerUnavailable, RuntimeError):  # RuntimeError: the worker has ended, and closed its ledger
         return []
     return sorted({one.identity for one in polls.recent() if mark_in(one.identity) in others})

@@ -11,8 +11,8 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from datetime import timedelta
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -25,8 +25,10 @@ from refold.effects.ledger.receipts import LedgerUnavailable
 from refold.effects.threads import leave_threads
 from refold.temporal import RefoldPlugin, TemporalEngine, connect, make_worker, run_worker
 from refold.temporal.client.connection import QUEUE_ENV
+from refold.temporal.client.fleet.polling import Poller, Polls
 from refold.temporal.data.storage import Folder, StorageUnusable
 from refold.temporal.dev import DevServer
+from refold.temporal.worker import identity, run
 from refold.temporal.worker.registry import UnknownSkillWorkflow
 from refold.temporal.worker.run import GRACE_ENV, GRACE_S, checked_grace, grace_from_env
 from tests.services.serving import free_port
@@ -207,6 +209,31 @@ async def test_a_worker_whose_ledger_is_not_there_does_not_start(
         async with make_worker(client, RefoldPlugin(tools=[pay]), task_queue=f"ledger-{port}"):
             await asyncio.Event().wait()
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.timeout(60)
+async def test_a_worker_that_ends_while_it_looks_for_other_ledgers_ends_without_an_error(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    As one that was to drain an empty queue: its ledger is closed once the server names the workers beside it.
+    """
+    monkeypatch.setenv("REFOLD_LEDGER", str(tmp_path / "ledger.db"))
+    plugin = RefoldPlugin(tools=[pay])
+    worker = make_worker(client, plugin, task_queue="looks")
+    leaving = list[asyncio.Task[None]]()
+
+    async def late(*_: object) -> Polls:
+        leaving.append(asyncio.create_task(worker.shutdown()))
+        with suppress(RuntimeError):  # the ledger is closed
+            while plugin.ledger is not None:
+                await plugin.ledger.run(plugin.ledger.look, "")
+        return Polls((Poller("4711@host~0dd0dd", "", "", datetime.now(UTC)),), "", "")
+
+    monkeypatch.setattr(identity, "polls_of", late)
+
+    await run._run_until(asyncio.Event(), worker, plugin, health=None, grace=1, ready=None)
+    await leaving[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
