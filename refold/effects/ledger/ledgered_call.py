@@ -159,8 +159,8 @@ class LedgeredCall:
             write: Encodes the tool's result as JSON, or raises.
             why: Asked at a cancellation for its reason. An attempt that the server has timed out runs to its end, and
                 the next attempt finds the outcome on the receipt.
-            elsewhere: Asked where this ledger has no receipt: why that of an earlier attempt may be in another ledger;
-                empty if it cannot be. None: there was no such attempt.
+            elsewhere: Asked if the ledger has no receipt, or a released one: why an earlier attempt may have a receipt
+                in another ledger; empty if none may. None: there was no earlier attempt.
         """
         self._ledger = ledger
         self._spec = spec

@@ -301,7 +301,8 @@ async def _set_by_signals() -> AsyncIterator[asyncio.Event]:
 async def _until_ready(
     worker: Worker, running: asyncio.Task[None], stopping: asyncio.Task[Any], plugin: RefoldPlugin
 ) -> None:
-    """Wait until a worker polls, and say which models it cannot use; no longer once it has failed or is to stop."""
+    """Wait until a worker polls, and warn of models that it cannot use and of other ledgers beside its own; no longer
+    once it has failed or is to stop."""
     while not (worker.is_running or running.done() or stopping.done()):  # noqa: ASYNC110 - the SDK has no event for it
         await asyncio.sleep(START_POLL_S)
     if running.done() or stopping.done():
