@@ -105,7 +105,12 @@ def _leads(code: CodeType, method: str) -> tuple[tuple[str, Leads], ...]:
     for (at, on), (name_at, loads), (given, first) in zip(said, said[1:], said[2:], strict=False):
         named = loads.opname in ("LOAD_ATTR", "LOAD_METHOD") and loads.argval == method
         literal = first.opname == "LOAD_CONST" and isinstance(first.argval, str)
-        if named and on.opname.startswith("LOAD_") and literal and _is_whole(instructions[name_at], instructions[given:]):
+        if (
+            named
+            and on.opname.startswith("LOAD_")
+            and literal
+            and _is_whole(instructions[name_at], instructions[given:])
+        ):
             receiver = on.argval[-1] if isinstance(on.argval, tuple) else on.argval
             names, alone, by_place = _call(code, instructions, at)
             if by_place:
