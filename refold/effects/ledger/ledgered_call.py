@@ -236,7 +236,11 @@ class LedgeredCall:
         if self._elsewhere is None:
             return
         found = await until_answered(lambda: self._ledger.run(self._ledger.look, key), id)
-        if (found is not None and found.state is not ReceiptState.RELEASED) or not (why := await self._elsewhere()):
+        if found is not None:
+            made_here = found.invocation_id == id and found.fence >= self._invocation.attempt - 1
+            if made_here or found.state is not ReceiptState.RELEASED:
+                return
+        if not (why := await self._elsewhere()):
             return
         log.error("another_ledger", invocation_id=id, tool=self._spec.name, reason=why)
         await until_answered(lambda: self._ledger.run(self._ledger.made_elsewhere, self._ask, why), id)

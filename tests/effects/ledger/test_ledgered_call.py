@@ -969,6 +969,22 @@ async def test_an_effect_that_no_other_ledger_can_know(
     assert (len(gateway.entries), result["key"]) == (1, KEY)
 
 
+async def test_an_attempt_that_was_released_here_was_made_nowhere_else(
+    ledger_file: Path, gateway: PaymentGateway, beside: Beside
+) -> None:
+    """
+    Where the service refuses the first attempt, nobody is asked about it, whoever else has polled the task queue.
+    """
+    ledger = Ledger(str(ledger_file))
+    ledger.begin(ledger.ask(KEY, "charge", CARGO, invocation_id=INVOCATION))
+    ledger.release(KEY, 1)
+    beside("4711@there~0dd0dd")
+
+    async with at_work(charging(gateway)) as bench:
+        assert (await ask(bench, attempt=2))["key"] == KEY
+    assert len(gateway.entries) == 1
+
+
 async def test_a_ledger_is_asked_once_for_each_mark(
     ledger_file: Path, gateway: PaymentGateway, beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
