@@ -68,6 +68,9 @@ FREE_PATIENCE = timedelta(milliseconds=500)
 OTHERS_PAUSE = timedelta(seconds=1)
 """The pause before Temporal offers an activity that this worker does not know to a worker again."""
 
+POLL = timedelta(minutes=2)
+"""A worker that is given an attempt began to poll less than this before: a poll ends after one minute."""
+
 _LEFT = {"unknown_tool", "unknown_activity", "another_release", "not_readable_here"}
 """The types of the failures by which a worker leaves an effect to others, having performed nothing."""
 
@@ -156,15 +159,20 @@ async def _free(namespace: str, workflow_id: str, run_id: str) -> None:
 
 
 async def workers_beside() -> set[str]:
-    """The identities of the workers that have asked for effects of the current activity's task queue within the last
-    five minutes, lost ones too; none if the server does not tell."""
+    """The identities of the workers that may have had an attempt of the current activity, lost ones too.
+
+    Those that have polled its task queue since `POLL` before it was scheduled, within the five minutes that the server
+    remembers; none if the server does not tell.
+    """
     info = activity.info()
+    since = info.scheduled_time - POLL
     queue = TaskQueue(name=info.task_queue)
     request = DescribeTaskQueueRequest(
         namespace=info.namespace, task_queue=queue, task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     )
     answer = await _told(lambda service: service.describe_task_queue(request, retry=True))
-    return set() if answer is None else {one.identity for one in answer.pollers}
+    polled = () if answer is None else answer.pollers
+    return {one.identity for one in polled if one.last_access_time.ToDatetime(UTC) >= since}
 
 
 async def was_left() -> bool:

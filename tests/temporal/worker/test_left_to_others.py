@@ -1,16 +1,21 @@
-"""What the second attempt of an effect learns of the first one, whose worker left the effect to others."""
+"""What the second attempt of an effect learns of the first one: who may have made it, or left it to others."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from temporalio import activity, workflow
+from temporalio.api.taskqueue.v1 import PollerInfo
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
-from refold.effects.attempt import left_to_others, was_left
+from refold.effects.attempt import POLL, left_to_others, was_left, workers_beside
 from refold.temporal.data.failures import NOT_READABLE
 
 
@@ -57,3 +62,25 @@ async def test_an_effect_that_was_left_to_others_is_known_as_such(
         )
 
     assert found is left
+
+
+async def test_a_worker_that_was_gone_before_an_effect_was_asked_for_did_not_make_it() -> None:
+    """
+    The server lists workers for five minutes: without this, what polled before a ledger was changed casts doubt.
+    """
+    environment = ActivityEnvironment()
+    asked_for = environment.info.scheduled_time
+    polled = {"before": -2 * POLL, "lately": -POLL / 2, "since": POLL}
+
+    async def describe_task_queue(*_: Any, **__: Any) -> Any:
+        listed = []
+        for identity, when in polled.items():
+            listed.append(PollerInfo(identity=identity))
+            listed[-1].last_access_time.FromDatetime(asked_for + when)
+        return SimpleNamespace(pollers=listed)
+
+    service = SimpleNamespace(describe_task_queue=describe_task_queue)
+    environment = ActivityEnvironment(client=cast("Client", SimpleNamespace(workflow_service=service)))
+    environment.info = replace(environment.info, scheduled_time=asked_for)
+
+    assert await environment.run(workers_beside) == {"lately", "since"}
