@@ -100,8 +100,8 @@ async def next_checkpoint(
         now: The time. A sleep or a backoff counts as over once nothing else can proceed.
 
     Raises:
-        InputRejected: See `resumed`; or `perform` returned something else than an outcome of its command, which is not
-            performed once more for that.
+        InputRejected: See `resumed`; or `perform` returned something else than an outcome of its command. The command
+            is not performed again.
     """
     if isinstance(at, str | Content):
         message = UserMessage(content=as_content(at))

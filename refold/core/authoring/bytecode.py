@@ -102,15 +102,10 @@ def _leads(code: CodeType, method: str) -> tuple[tuple[str, Leads], ...]:
     instructions = list(dis.get_instructions(code))
     # Where a call has keywords, Python 3.13 pushes a NULL between the method and its arguments.
     said = [(at, one) for at, one in enumerate(instructions) if one.opname != "PUSH_NULL"]
-    for (at, on), (name_at, loads), (given, first) in zip(said, said[1:], said[2:], strict=False):
+    for (at, on), (_, loads), (given, first) in zip(said, said[1:], said[2:], strict=False):
         named = loads.opname in ("LOAD_ATTR", "LOAD_METHOD") and loads.argval == method
         literal = first.opname == "LOAD_CONST" and isinstance(first.argval, str)
-        if (
-            named
-            and on.opname.startswith("LOAD_")
-            and literal
-            and _is_whole(instructions[name_at], instructions[given:])
-        ):
+        if named and on.opname.startswith("LOAD_") and literal and _is_whole(loads, instructions[given:]):
             receiver = on.argval[-1] if isinstance(on.argval, tuple) else on.argval
             names, alone, by_place = _call(code, instructions, at)
             if by_place:
@@ -140,10 +135,8 @@ def _span(one: dis.Instruction) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _call(code: CodeType, instructions: list[dis.Instruction], at: int) -> tuple[tuple[str, ...] | None, bool, bool]:
-    """The keywords of the call whose receiver is loaded at `at`, and whether its result is returned at once.
-
-    At last whether it has an argument that is given by its place.
-    """
+    """Of the call whose receiver is loaded at `at`: its keywords, whether its result is returned at once, and whether
+    an argument is given by its place."""
     depth, names = 1, tuple[str, ...]()
     for here in range(at + 1, len(instructions)):
         one = instructions[here]

@@ -150,7 +150,7 @@ def compile_reducer(options: Options, cls: type) -> ReducerSkill:
     except Exception as error:
         raise DefinitionError(options.card.id, [f"its initial state: {describe(error)}"]) from error
     if changing:
-        raise DefinitionError(options.card.id, [f"its initial state {changing}; set that in on_event"])
+        raise DefinitionError(options.card.id, [f"its initial state {changing}, in on_event"])
     return skill
 
 
@@ -183,10 +183,11 @@ def _state_type(cls: type, found: list[str]) -> Any:
 
 
 def drifts(first: JsonValue, second: JsonValue) -> str:
-    """What is wrong with a value for the first event that was made twice, as data; empty if both are the same.
+    """What is wrong with the value that a task begins with, if `first` and `second`, its data when it was made twice,
+    differ; empty if they are the same.
 
-    It is made once, when the skill is defined: all tasks of a process would begin with one clock time or random number,
-    those of another process with another, and so would a replay there.
+    The value is made once, when the skill is defined. All tasks of a process would begin with one clock time or random
+    number, those of another process with another, and so would a replay there.
     """
     if first == second:
         return ""
@@ -195,8 +196,8 @@ def drifts(first: JsonValue, second: JsonValue) -> str:
         parts = (repr(name) for name, value in first.items() if value != second.get(name))
         where = f" in {', '.join(parts)}"
     return (
-        f"is another one each time that it is made{where}: it reads a clock, or draws a random number, and is made "
-        "once for all tasks of a process; what differs from task to task comes from ctx.now and ctx.task_id"
+        f"differs{where} each time that it is made, as by a clock or a random number, but is made once for all tasks "
+        "of a process; take what differs from task to task from ctx.now and ctx.task_id"
     )
 
 

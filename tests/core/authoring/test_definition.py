@@ -652,10 +652,10 @@ def test_a_first_value_is_the_same_each_time() -> None:
         return ctx.complete()
 
     drifts = (
-        "is another one each time that it is made in 'id', 'at': it reads a clock, or draws a random number, and is "
-        "made once for all tasks of a process; what differs from task to task comes from ctx.now and ctx.task_id"
+        "differs in 'id', 'at' each time that it is made, as by a clock or a random number, but is made once for all "
+        "tasks of a process; take what differs from task to task from ctx.now and ctx.task_id"
     )
-    assert problem(lambda: skill_of(Draws)) == f"its initial state {drifts}; set that in on_event"
+    assert problem(lambda: skill_of(Draws)) == f"its initial state {drifts}, in on_event"
     assert problem(lambda: table("wrong", Step("begin", begin).start())) == (
         f"step 'begin': the first value of parameter 'order' {drifts}"
     )
