@@ -106,7 +106,7 @@ async def test_a_model_that_asks_for_ever_is_answered_only_so_often(tmp_path: Pa
     """
     Each question is answered, up to a number; then the demo cancels its task and ends well.
     """
-    with OpenAIServer() as server:
+    with OpenAIServer(repeats=True) as server:
         for number in range(9):
             server.say(f"Draft {number}.", verdict("NeedsHumanInput", f"Question {number}?"))
         code, told = await played(tmp_path, {**server.environment, "REFOLD_MODEL": "openai:any"})
@@ -122,7 +122,7 @@ async def test_a_model_that_approves_at_once_ends_the_demo_soon(tmp_path: Path) 
     """
     No question is asked, and the demo says so.
     """
-    with OpenAIServer() as server:
+    with OpenAIServer(repeats=True) as server:
         server.say("A fine draft.", verdict("Approved", "Good."))
         code, told = await played(tmp_path, {**server.environment, "REFOLD_MODEL": "openai:any"})
 
@@ -136,7 +136,7 @@ async def test_a_model_that_refuses_fails_the_demo(tmp_path: Path) -> None:
     """
     A wrong key is a failed task, with the reason, and exit code 1.
     """
-    with OpenAIServer() as server:
+    with OpenAIServer(repeats=True) as server:
         server.say(Trouble.status(401))
         code, told = await played(tmp_path, {**server.environment, "REFOLD_MODEL": "openai:any"})
 

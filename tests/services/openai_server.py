@@ -85,11 +85,17 @@ class OpenAIServer(Serving):
 
     Attributes:
         requests: What was asked, oldest first.
+
+    Args:
+        port: Where it listens; 0 is a free one.
+        repeats: A call that comes again under its key, as after its worker was killed, is answered as before.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, *, repeats: bool = False) -> None:
         self.requests: list[Asked] = []
         self._next: deque[str | Trouble] = deque()
+        self._repeats = repeats
+        self._answered: dict[str | None, str | Trouble | list[Wish] | dict[str, Any]] = {}
         routes = [Route("/v1/chat/completions", self._complete, methods=["POST"])]
         super().__init__(Starlette(routes=routes), port)
 
@@ -117,7 +123,11 @@ class OpenAIServer(Serving):
     async def _complete(self, request: Request) -> Response:
         body = await request.json()
         self.requests.append(Asked(path=request.url.path, headers=dict(request.headers), body=body))
-        reply = self._next.popleft() if self._next else self.reply_to(body)
+        key = request.headers.get("idempotency-key")
+        if self._repeats and key in self._answered:
+            reply = self._answered[key]
+        else:
+            reply = self._answered[key] = self._next.popleft() if self._next else self.reply_to(body)
         trouble = reply if isinstance(reply, Trouble) else Trouble()
         await asyncio.sleep(trouble.delay_s)
         if trouble.text is not None:
