@@ -76,14 +76,16 @@ def lambda_handler(
             default_versioning_behavior=VersioningBehavior.PINNED,
         )
         config.worker_config["plugins"] = [Drained() if drain is None else drain.anew()]
-        async with _changed(config, configure):
-            if not config.client_connect_config.get("target_host"):
-                raise NotConnected(
-                    "no Temporal server is named: set TEMPORAL_ADDRESS, or TEMPORAL_CONFIG_FILE, for the function"
-                )
-            yield
-        if (traces := sys.modules.get("refold.temporal.tracing")) is not None:
-            traces.flush()  # the function is frozen until its next call, which may never come
+        try:
+            async with _changed(config, configure):
+                if not config.client_connect_config.get("target_host"):
+                    raise NotConnected(
+                        "no Temporal server is named: set TEMPORAL_ADDRESS, or TEMPORAL_CONFIG_FILE, for the function"
+                    )
+                yield
+        finally:
+            if (traces := sys.modules.get("refold.temporal.tracing")) is not None:
+                traces.flush()  # the function is frozen until its next call, which may never come
 
     return run_worker(version, configured)
 

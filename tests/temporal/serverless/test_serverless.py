@@ -227,3 +227,47 @@ def test_a_function_traces(tmp_path: Path) -> None:
     )
 
     assert "traces 'REFOLD_TRACES' cannot be defined" in ended.stderr
+
+
+FROZEN = """
+import os, threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+from refold.temporal import lambda_handler
+from refold.temporal.tracing import tracing_from_env
+from workflows import hello
+
+class Collector(BaseHTTPRequestHandler):
+    def do_POST(self):
+        sent = self.rfile.read(int(self.headers["content-length"]))
+        print(self.path, b"made before the call failed" in sent, flush=True)
+        self.send_response(200)
+        self.end_headers()
+
+collector = HTTPServer(("127.0.0.1", 0), Collector)
+threading.Thread(target=collector.serve_forever, daemon=True).start()
+os.environ |= {"REFOLD_TRACES": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}"}
+os.environ |= {"OTEL_EXPORTER_OTLP_COMPRESSION": "none", "OTEL_BSP_SCHEDULE_DELAY": "600000"}
+
+def configure(config):
+    tracing_from_env().provider.get_tracer("a-test").start_span("made before the call failed").end()
+
+try:
+    handler = lambda_handler([hello], deployment="shop", build_id="b1", configure=configure)
+    handler({}, SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000))
+finally:
+    os._exit(0)
+"""
+
+
+def test_a_call_sends_its_spans_before_it_returns() -> None:
+    """
+    Also one that fails: a function is frozen then, and may never be called again.
+    """
+    environment = {**os.environ, "TEMPORAL_ADDRESS": "localhost:1"}
+
+    ended = subprocess.run(
+        [sys.executable, "-c", FROZEN], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+
+    assert ended.stdout == "/v1/traces True\n"
