@@ -71,9 +71,6 @@ OTHERS_PAUSE = timedelta(seconds=1)
 POLL = timedelta(minutes=2)
 """A worker that is given an attempt began to poll less than this before: a poll ends after one minute."""
 
-_LEFT = {"unknown_tool", "unknown_activity", "another_release", "not_readable_here"}
-"""The types of the failures by which a worker leaves an effect to others, having performed nothing."""
-
 _NEVER_TOLD = {
     RPCStatusCode.PERMISSION_DENIED,
     RPCStatusCode.NOT_FOUND,
@@ -186,7 +183,9 @@ async def was_left() -> bool:
     pending = () if answer is None else answer.pending_activities
     last = [one.last_failure for one in pending if one.activity_id == info.activity_id]
     # The server keeps a large failure, shortened, as the cause of one of its own.
-    return any(one.application_failure_info.type in _LEFT for failure in last for one in (failure, failure.cause))
+    return any(
+        one.application_failure_info.type in metrics.LEFT for failure in last for one in (failure, failure.cause)
+    )
 
 
 async def _told(ask: Callable[[WorkflowService], Awaitable[T]]) -> T | None:

@@ -82,6 +82,7 @@ REFUSED_FOR = ("state", "duplicate", "not_allowed", "stale", "unreadable", "unfi
 EFFECTS = ("llm", "chat", "tool", "notify", "skill", "activity", "workflow", "sleep")
 OUTCOMES = ("done", "transient", "permanent", "unknown", "canceled")
 FAMILIES = ("http_429", "http_4xx", "http_5xx", "timeout", "connection", "worker_lost", "another_release")
+LEFT = ("unknown_tool", "unknown_activity", "another_release", "not_readable_here")
 BLOCKED_BY = ("dependency", "worker_lost", "another_release", "outcome_unknown")
 WAITS = ("approval", "content_review", "budget", "risk", "question")
 CLOSED_BY = ("approved", "denied", "answered", "timeout", "withdrawn")
@@ -170,7 +171,7 @@ EFFECT_SECONDS = _histogram(
 )  # fmt: skip
 LEFT_TO_OTHERS = _counter(
     "refold_left_to_others", "Activities that the worker did not know or could not read, and left to other workers.",
-    _one_of("failure", ("unknown_tool", "unknown_activity", "another_release", "not_readable_here")),
+    _one_of("failure", LEFT),
 )  # fmt: skip
 STORAGE_AWAITED = _counter(
     "refold_storage_awaited", "Failed attempts to write a large result to storage, or to encrypt a result."
