@@ -133,7 +133,7 @@ async def test_a_wrong_outcome_is_refused_and_the_effect_not_performed_again(out
                 return await super().perform(asked)
             self.called.append("buy")
             assert self.called.count("buy") == 1
-            return outcome  # type: ignore[no-any-return]
+            return outcome  # type: ignore[no-any-return]  # the mistake
 
     agent, world = shop(), Mistaken(wish("buy"))
     at = await next_checkpoint(agent, "Buy!", world.perform)

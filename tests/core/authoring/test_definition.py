@@ -637,12 +637,13 @@ def test_a_first_value_is_the_same_each_time() -> None:
         def initial() -> Any:
             return Stamped(order="o-1")
 
-        def on_event(self, state: Stamped, event: Event, ctx: Ctx) -> Transition:  # type: ignore[override]
+        def on_event(self, state: Stamped, event: Event, ctx: Ctx) -> Transition:  # type: ignore[override]  # state
             return Transition.complete()
 
     def begin(ctx: Ctx, content: Content, order: Stamped) -> Transition:
         return ctx.complete()
 
+    # Ruff knows the mistake too.
     def by_default(ctx: Ctx, content: Content, order: Stamped = Stamped(order="o-1")) -> Transition:  # noqa: B008
         return ctx.complete()
 
@@ -950,7 +951,7 @@ def test_a_name_that_is_made_is_no_literal() -> None:
             case 2:
                 return ctx.goto("do_%s" % kind)  # noqa: UP031 - people write it
             case 3:
-                return ctx.goto("do_{}".format(kind))  # noqa: UP032
+                return ctx.goto("do_{}".format(kind))  # noqa: UP032 - people write it
             case 4:
                 return ctx.goto({"a": "do_a", "b": "do_b"}[kind])
             case 5:
@@ -984,7 +985,7 @@ def test_a_literal_in_a_finally_is_read() -> None:
         try:
             ctx.say("one")
         finally:
-            return ctx.goto("nowhere")  # noqa: B012
+            return ctx.goto("nowhere")  # noqa: B012 - what the test is about
 
     assert "goes to 'nowhere', which does not exist" in problem(lambda: table("last", Step("begin", begin).start()))
 
