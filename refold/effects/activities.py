@@ -41,7 +41,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import JsonValue, TypeAdapter
@@ -105,6 +106,9 @@ LEDGER = "refold.ledger"
 ASK_AGAIN_S = 0.2
 """The pause before a refused query for a conversation is sent again, in seconds."""
 
+TOOL_ARGUMENTS = 5
+"""The most arguments of a tool's activity, as the table above lists them, with the ledger."""
+
 TASK_PATIENCE_S = (2.0, 10.0, 30.0)
 """The timeouts of the conversation query, in seconds, one for each attempt. A worker without the task in its cache
 replays its whole history first, and the SDK drops a query that arrives while it evicts the task."""
@@ -141,8 +145,36 @@ class Effects(Resources):
         return _other_activity(self)
 
 
+def _declared(name: str) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+    """As `activity.defn`, for an activity that a later release may give more arguments."""
+
+    def declare(perform: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        known = len(signature(perform).parameters)
+
+        @activity.defn(name=name)
+        @wraps(perform)  # the SDK reads the types of the arguments
+        async def attempt(*args: Any) -> Any:
+            _leave_more(args, known)
+            return await perform(*args)
+
+        return attempt
+
+    return declare
+
+
+def _leave_more(args: Sequence[Any], known: int) -> None:
+    """Leave a call with more arguments than this release knows to workers of the release that sent it.
+
+    Raises:
+        ApplicationError: It has more. The error of a function that takes fewer would fail the command for good.
+    """
+    if len(args) > known:
+        message = f"another release of refold sent {len(args)} arguments, of which this worker knows {known}"
+        raise left_to_others("another_release", message)
+
+
 def _llm_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
-    @activity.defn(name=LLM)
+    @_declared(LLM)
     async def llm(command: RawValue, stream: bool = False, owner: str | None = None, ledger: str | None = None) -> Any:
         return await effects.brought(ledger, command, partial(attempt, command, stream, owner))
 
@@ -166,7 +198,7 @@ def _llm_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
 
 
 def _chat_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
-    @activity.defn(name=CHAT)
+    @_declared(CHAT)
     async def chat(command: RawValue, stream: bool = False, owner: str | None = None, ledger: str | None = None) -> Any:
         return await effects.brought(ledger, command, partial(attempt, command, stream, owner))
 
@@ -269,7 +301,7 @@ class ToolAttempt:
 
 
 def _tool_activity(effects: Resources, tool: Tool) -> Callable[..., Awaitable[Any]]:
-    @activity.defn(name=TOOL + tool.spec.name)
+    @_declared(TOOL + tool.spec.name)
     async def call_tool(
         command: RawValue,
         decided: int | bool = 0,
@@ -361,7 +393,7 @@ async def _note_undone(effects: Resources, undoes: Undoes, info: activity.Info, 
 
 
 def _notify_activity(effects: Resources) -> Callable[..., Awaitable[None]]:
-    @activity.defn(name=NOTIFY)
+    @_declared(NOTIFY)
     async def notify(given: RawValue) -> None:
         command, info = readable(Notify, given), activity.info()
         key = wire_key(namespace=info.namespace, tool=NOTIFY, key=info.activity_id)
@@ -416,11 +448,13 @@ def _other_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
     async def other(args: Sequence[RawValue]) -> Any:
         kind = activity.info().activity_type
         name = kind.removeprefix(TOOL)
+        if kind.startswith(TOOL):
+            _leave_more(args, TOOL_ARGUMENTS)
         if kind.startswith(TOOL) and effects.mcp is not None and name in effects.mcp:
             return await _mcp_tool(effects, effects.mcp, args)
         if kind.startswith(TOOL):
             removed = partial(_removed_tool, effects, name, args)
-            if len(args) < 5:
+            if len(args) < TOOL_ARGUMENTS:
                 return await removed()
             ledger = activity.payload_converter().from_payload(args[4].payload, str)
             return await effects.brought(ledger, args[0], removed)

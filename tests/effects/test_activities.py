@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import structlog
 from structlog.testing import capture_logs
 from temporalio.api.failure import v1 as wire
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
@@ -20,6 +22,7 @@ from refold.effects.attempt import OTHERS_PAUSE
 from refold.effects.failures.verdicts import OTHERS_S
 from refold.effects.notify import Reminder
 from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Off
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in, name_of
 
 
@@ -101,6 +104,30 @@ async def test_a_command_of_another_release_is_left_to_its_workers() -> None:
     async with Effects([closed]) as effects:
         with pytest.raises(ApplicationError, match="deadline_s") as caught:
             await Bench(effects).run("tool.closed", asked, 0)
+
+    assert failure_in(caught.value, left=True).type == "another_release"
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("refold.llm", 4), ("refold.chat", 4), ("tool.closed", 5), ("tool.other", 5), ("refold.notify", 1)],
+)
+async def test_an_argument_of_another_release_is_left_to_its_workers(name: str, known: int) -> None:
+    """
+    One more than this release knows: nothing is called, since nobody here can say what it asks for.
+    """
+    given = [Cmd.tool("t", closed), *[None] * (known - 1), "a later release's"]
+    async with Effects([closed]) as effects:
+        bench = Bench(effects)
+        bench.environment.info = replace(bench.environment.info, activity_type=name)
+        if name == "tool.other":
+            payloads = data_converter(Off()).payload_converter.to_payloads(given)
+            call = partial(bench.environment.run, effects.activities[-1], [RawValue(one) for one in payloads])
+        else:
+            call = partial(bench.environment.run, bench.activity(name), *given)
+        said = f"{known + 1} arguments, of which this worker knows {known}"
+        with pytest.raises(ApplicationError, match=said) as caught:
+            await call()
 
     assert failure_in(caught.value, left=True).type == "another_release"
 
