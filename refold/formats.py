@@ -8,9 +8,9 @@ holds them. The number is left out while it is 1, which is the format of everyth
 To change how something is saved, raise `FORMAT`, keep a sample of the old format in `tests/formats`, and add to
 `UPCASTERS`, under the old number, a function for each kind of data that changed: it gets JSON data of the old format,
 and returns that of the next one. Data inside is upcast before what holds it. A field that is added with a default needs
-no new format: a worker that does not know it leaves to others a run that begins with it, a result that has it, and what
-no new format: a worker that does not know it leaves to others a run that begins with it, a result that has it, and what
-a task and its parts tell each other; a client says so.
+no new format, and neither does a value of a closed list, such as a kind of failure: a worker that does not know it
+leaves to others a run that begins with it, an outcome that has it, and what a task and its parts tell each other; a
+client says so.
 
 Rule 1: a newer format is never guessed at. Whoever meets one leaves the task to a newer release, and says so.
 Rule 2: digests are of entries as they were written (`refold.digests`), so a release that writes other entries stops the

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
@@ -27,9 +27,18 @@ from refold.temporal.data.storage import Folder
 from refold.temporal.data.wire import Segment, Stopped, TaskResult, TaskStart
 from refold.temporal.replay.asked import left_behind, recorded_in
 from refold.temporal.replay.values import clear, data_in
+from refold.temporal.worker.task.workflow import SkillWorkflow
 from tests.records import replaying
-from tests.temporal.worker.activated import Activated, performed
+from tests.temporal.chat_skills import ChatsWorkflow
+from tests.temporal.worker.activated import Activated, failed, performed
 from workflows.hello import HelloWorkflow
+
+
+class Failed(NamedTuple):
+    """What an effect failed with."""
+
+    detail: Mapping[str, Any]
+
 
 AT = "2026-01-01T00:00:00Z"
 SNAPSHOT = {"task_id": "T", "skill": "s", "at": AT}
@@ -206,25 +215,45 @@ async def test_a_worker_leaves_a_run_with_fields_that_it_does_not_know_to_others
         assert "newer_field" in done.failed.failure.message
 
 
+FAILED = {"kind": "transient", "type": "http_503", "message": "busy"}
+
+
 @pytest.mark.parametrize("replaying", [False, True])
-async def test_a_worker_leaves_a_result_with_fields_that_it_does_not_know_to_others(replaying: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "brought", "unknown"),
+    [
+        pytest.param(HelloWorkflow, {"value": "Hello!", "newer_field": 1}, "newer_field", id="a field"),
+        pytest.param(ChatsWorkflow, {"text": "Hello!", "stop": "newer"}, "stop", id="a value"),
+        pytest.param(
+            ChatsWorkflow, {"text": "Hello!", "files": [{"text": "", "newer": 1}]}, "files", id="a field within"
+        ),
+        pytest.param(HelloWorkflow, Failed({**FAILED, "newer_field": 1}), "newer_field", id="a field of a failure"),
+        pytest.param(HelloWorkflow, Failed({**FAILED, "kind": "newer"}), "kind", id="a kind of failure"),
+    ],
+)
+async def test_a_worker_leaves_what_an_effect_of_a_newer_release_came_to_to_others(
+    kind: type[SkillWorkflow], brought: Any, unknown: str, replaying: bool
+) -> None:
     """
-    The effect was performed, by a worker of a newer release, and one of these can take its result. What was recorded
-    stays: an earlier release failed the command.
+    The effect was performed, by a worker of a newer release, and one of these can take its outcome; a failure that it
+    would retry is no reason to fail. What was recorded stays: an earlier release failed the command.
     """
-    task = Activated(HelloWorkflow, "t")
+    task = Activated(kind, "t")
     [asked] = [
         one.schedule_activity
         for one in task.activated(3, task.initialized("Ada"), replaying=replaying).successful.commands
         if one.HasField("schedule_activity")
     ]
-    done = task.activated(6, performed(asked.seq, {"value": "Hello!", "newer_field": 1}), replaying=replaying)
+    came = (
+        failed(asked.seq, "http_503", brought.detail) if isinstance(brought, Failed) else performed(asked.seq, brought)
+    )
+    done = task.activated(6, came, replaying=replaying)
 
     if replaying:
-        assert "its result cannot be read" in done.successful.commands[-1].fail_workflow_execution.failure.message
+        assert done.successful.commands[-1].HasField("fail_workflow_execution")
     else:
-        assert "another release of refold returned this result" in done.failed.failure.message
-        assert "newer_field" in done.failed.failure.message
+        assert "another release of refold" in done.failed.failure.message
+        assert unknown in done.failed.failure.message
 
 
 def test_a_worker_leaves_the_state_of_newer_skills_to_others() -> None:

@@ -70,7 +70,7 @@ class Unread:
 
 
 class Newer(Unread):
-    """A result with fields that this release does not know, and otherwise one of refold's: a newer one returned it."""
+    """A result of refold's but for fields or values that this release does not know: a newer one returned it."""
 
     __slots__ = ()
 
@@ -107,8 +107,8 @@ class AnotherRelease(Exception):
     """Newer code started or saved a task, refold's or its skill's: a worker with that code can go on with it."""
 
 
-class NewFields(InputRejected):
-    """What came has fields that this release does not know, and nothing else is wrong with it."""
+class Added(InputRejected):
+    """What came has fields or values that this release does not know, and nothing else is wrong with it."""
 
 
 class QuestionAbsent(StorageError, FailureError):
@@ -149,19 +149,24 @@ class TaskPayloadConverter(PayloadConverter):
             encoding = payload.metadata.get("encoding", b"no encoding").decode(errors="replace")
             size = len(payload.data)
             why = f"{size:,} bytes of {shortened(encoding, 100)}: {shortened(found, CAME_CHARS)}"
-            newer = isinstance(error, ValidationError) and adds_fields(error, payload.data)
+            newer = isinstance(error, ValidationError) and adds(error, payload.data)
             return Newer(why, size) if newer else Unread(why, size)
 
 
-def adds_fields(error: ValidationError, data: Any) -> bool:
-    """Whether all that is wrong with data are fields that this release does not know, beside some that it knows.
+_UNKNOWN = frozenset({"extra_forbidden", "union_tag_invalid", "literal_error", "enum"})
+"""What pydantic calls a field, or a value of a closed list, that this release does not know."""
+
+
+def adds(error: ValidationError, data: Any) -> bool:
+    """Whether all that is wrong with data is what a newer release may have added: fields, or values of closed lists
+    such as the kinds of a question, that this release does not know, beside fields that it knows.
 
     Args:
         error: What is wrong.
         data: JSON data, or its text as bytes.
     """
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    if any(one["type"] != "extra_forbidden" for one in found):
+    if any(one["type"] not in _UNKNOWN for one in found):
         return False
     given = from_json(data) if isinstance(data, bytes) else data
     unknown = {one["loc"][0] for one in found if len(one["loc"]) == 1}
@@ -242,7 +247,7 @@ def start_from(
         by = f"another release of refold started this task ({written})"
         raise AnotherRelease(f"{by}; this worker knows {START}: {error}") from error
     except InputRejected as error:
-        if is_part and isinstance(error, NewFields):
+        if is_part and isinstance(error, Added):
             raise AnotherRelease(f"another release of refold started this part: {error}") from error
         if not goes_on or "snapshot" not in given:
             raise
@@ -331,7 +336,7 @@ def _fitting(kind: type[V], given: Any) -> V:
             return kind.model_validate(given)
     except ValidationError as error:
         rejected = _rejected(problems(error), [given], kind)
-        raise (NewFields(str(rejected)) if adds_fields(error, given) else rejected) from None
+        raise (Added(str(rejected)) if adds(error, given) else rejected) from None
 
 
 @contextmanager

@@ -150,6 +150,19 @@ def performed(activity: int, result: Any) -> WorkflowActivationJob:
     return job
 
 
+def failed(activity: int, type: str, *details: Any) -> WorkflowActivationJob:
+    """The failure of the activity of this number."""
+    job = WorkflowActivationJob()
+    job.resolve_activity.seq = activity
+    failure = job.resolve_activity.result.failed.failure
+    failure.activity_failure_info.activity_id = "1"
+    failure.cause.application_failure_info.type = type
+    failure.cause.application_failure_info.non_retryable = True
+    payloads = CONVERTER.payload_converter.to_payloads(details)
+    failure.cause.application_failure_info.details.payloads.extend(payloads)
+    return job
+
+
 def part_started(number: int) -> WorkflowActivationJob:
     job = WorkflowActivationJob()
     job.resolve_child_workflow_execution_start.seq = number

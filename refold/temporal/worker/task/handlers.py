@@ -34,9 +34,9 @@ from refold.seen.entries import why_refused
 from refold.temporal.data import signing
 from refold.temporal.data.inputs import (
     Absent,
+    Added,
     AnotherRelease,
     Got,
-    NewFields,
     message_from,
     reason_from,
     size_of,
@@ -212,7 +212,7 @@ class TaskHandlers(ABC):
         Raises:
             AnotherRelease: Another worker has to go on with the task.
         """
-        if isinstance(error, NewFields) and not workflow.unsafe.is_replaying() and self._is_of_part(inputs):
+        if isinstance(error, Added) and not workflow.unsafe.is_replaying() and self._is_of_part(inputs):
             raise AnotherRelease(f"a part that another release of refold runs sent this: {error}") from error
 
     def _is_of_part(self, inputs: Sequence[Any]) -> bool:

@@ -22,7 +22,17 @@ from temporalio.exceptions import (
 
 from refold.conversation import LlmOutcome
 from refold.core.chat import Reply
-from refold.core.commands import CallActivity, CallChat, CallLlm, CallSkill, CallTool, CallWorkflow, Notify, Sleep
+from refold.core.commands import (
+    CallActivity,
+    CallChat,
+    CallLlm,
+    CallSkill,
+    CallTool,
+    CallWorkflow,
+    Effect,
+    Notify,
+    Sleep,
+)
 from refold.core.events import (
     ActivityResult,
     ChatResult,
@@ -41,7 +51,7 @@ from refold.core.schema import problems
 from refold.core.values import Value
 from refold.engine import PayloadTooLarge
 from refold.temporal.data.failures import NOT_READABLE
-from refold.temporal.data.inputs import AnotherRelease, Newer, Unread, adds_fields
+from refold.temporal.data.inputs import AnotherRelease, Newer, Unread, adds
 from refold.temporal.data.wire import TaskResult
 
 LOST_S = 3600.0
@@ -100,7 +110,8 @@ def local_outcome(want: Perform, done: asyncio.Future[Any]) -> LocalOutcome:
     # Only what the effect itself said is its failure: a worker that does not know it, or leaves, is none.
     if not isinstance(cause, ApplicationError) or len(cause.details) < 2 or cause.type in LEFT:
         return LocalOutcome()
-    failed = CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=_classified(cause))
+    failure = _classified(cause, want.command)
+    failed = CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure)
     return LocalOutcome(event=failed, at=_moment(cause.details[1]))
 
 
@@ -112,13 +123,13 @@ def _read_local(want: Perform, brought: Any) -> LocalOutcome:
         event = _result_or_failure(want, value if kind is None else kind.model_validate_json(written))
         return LocalOutcome(event=event, at=_moment(at), recorded=True, size=len(written))
     except (TypeError, ValueError) as error:  # an `Unread`, for example
-        if isinstance(error, ValidationError) and adds_fields(error, written):
-            _leave_newer(problems(error))
+        if isinstance(error, ValidationError) and adds(error, written):
+            _leave_newer("returned this result", problems(error))
         return LocalOutcome()
 
 
-def _leave_newer(why: str) -> None:
-    """Leave a result that this release cannot read to workers of the newer one whose worker brought it.
+def _leave_newer(did: str, why: str) -> None:
+    """Leave an outcome that this release cannot read to workers of the newer one whose worker brought it.
 
     Not in a replay: of what an earlier release took for a failure, or for an effect that goes over, the task goes on.
 
@@ -126,7 +137,7 @@ def _leave_newer(why: str) -> None:
         AnotherRelease: Another worker has to go on with the task.
     """
     if not workflow.unsafe.is_replaying():
-        raise AnotherRelease(f"another release of refold returned this result: {why}")
+        raise AnotherRelease(f"another release of refold {did}: {why}")
 
 
 def _moment(milliseconds: float) -> datetime:
@@ -153,7 +164,7 @@ def outcome(want: Want, done: asyncio.Future[Any]) -> Event | None:
         return _result_or_failure(want, done.result())
     if not isinstance(error, FailureError | PayloadTooLarge):
         raise error
-    failure = failure_of(error)
+    failure = failure_of(error, want.command)
     return CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure)
 
 
@@ -163,7 +174,7 @@ _OF_REFOLD = {CallLlm: LlmOutcome, CallChat: Reply, CallSkill: SkillOutcome | Ta
 def _result_or_failure(want: Perform, value: Any) -> Event:
     """The command's result; a failure where it is none, which an activity or a workflow of any program may return."""
     if isinstance(value, Newer):
-        _leave_newer(value.why)
+        _leave_newer("returned this result", value.why)
     expected = _OF_REFOLD.get(type(want.command), object)
     try:
         if isinstance(value, expected) and not isinstance(value, Unread):
@@ -200,12 +211,20 @@ def _result(want: Perform, value: Any) -> Event:
             assert_never(want.command)
 
 
-def failure_of(error: BaseException) -> Failure:
-    """Why an activity or a child failed, as it was classified where it ran."""
+def failure_of(error: BaseException, command: Effect | None = None) -> Failure:
+    """Why an activity or a child failed, as it was classified where it ran.
+
+    Args:
+        error: What the SDK raised.
+        command: Whose failure it is, if it is a command's.
+
+    Raises:
+        AnotherRelease: Another worker has to go on with the task.
+    """
     cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) and error.cause else error
     match cause:
         case ApplicationError() if isinstance(error, ActivityError):
-            return _classified(cause)
+            return _classified(cause, command)
         case ApplicationError():
             return Failure(kind=FailureKind.PERMANENT, type=cause.type or "failed", message=cause.message)
         case TimeoutError():
@@ -220,12 +239,14 @@ def failure_of(error: BaseException) -> Failure:
             return Failure(kind=FailureKind.PERMANENT, type=type(cause).__name__, message=str(cause))
 
 
-def _classified(error: ApplicationError) -> Failure:
+def _classified(error: ApplicationError, command: Effect | None) -> Failure:
     if error.type == NOT_READABLE:
         return Failure(kind=FailureKind.PERMANENT, type=NOT_READABLE, message=error.message, again_s=LOST_S)
     if error.details:
         try:
             return Failure.model_validate(error.details[0])
-        except ValidationError:
-            pass  # an activity of the user's own, with details of its own
+        except ValidationError as misfit:
+            own = isinstance(command, CallActivity)  # of the user's, with details of its own
+            if not own and adds(misfit, error.details[0]):
+                _leave_newer("reported this failure", problems(misfit))
     return Failure(kind=FailureKind.PERMANENT, type=error.type or "failed", message=error.message)

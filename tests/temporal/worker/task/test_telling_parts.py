@@ -4,6 +4,7 @@ however many signals the other one was sent."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -161,16 +162,30 @@ async def test_a_recorded_run_whose_signal_was_lost_is_replayed_as_it_was() -> N
     assert list(lost.successful.commands) == []
 
 
+ASKS = {"gate": "whole/1.1/1.1", "ask": {"kind": "newer_question", "id": "size"}, "since": "2026-01-01T00:00:00Z"}
+FAILED = {"kind": "newer_kind", "type": "http_503", "message": "busy"}
+
+
 @pytest.mark.parametrize("replaying", [False, True])
-@pytest.mark.parametrize("name", ["part_ended", "child"])
-async def test_what_a_part_of_a_newer_release_sends_is_left_to_its_workers(name: str, replaying: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        pytest.param("part_ended", {"newer_field": 1}, id="an end with a field"),
+        pytest.param("part_ended", {"failure": FAILED}, id="an end with a value"),
+        pytest.param("child", {"newer_field": 1}, id="a field"),
+        pytest.param("child", {"waits": [ASKS]}, id="a kind of question"),
+    ],
+)
+async def test_what_a_part_of_a_newer_release_sends_is_left_to_its_workers(
+    name: str, more: dict[str, Any], replaying: bool
+) -> None:
     """
-    It has a field that this release does not know. Refused, it would be lost, and the whole would wait for ever. What
-    an earlier release has refused stays refused.
+    It has a field or a value that this release does not know. Refused, it would be lost, and the whole would wait for
+    ever. What an earlier release has refused stays refused.
     """
     task = Activated(part_skills.MiddleWorkflow, "whole")
     start = TaskStart(message=UserMessage(content=Content.from_text("go")))
-    sent = {"invocation_id": "whole/1.1", "newer_field": 1}
+    sent = {"invocation_id": "whole/1.1", **more}
 
     task.begin(start.model_dump(mode="json"))
     done = task.activated(6, signaled(name, sent), replaying=replaying)
