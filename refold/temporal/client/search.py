@@ -201,8 +201,10 @@ def as_shown(execution: WorkflowExecution) -> tuple[TaskState, Ending | None]:
         state, ending = CLOSED[execution.status]
         rejected = execution.typed_search_attributes.get(STATUS) == Status.REJECTED.value
         return state, Ending.REJECTED if rejected else ending
-    shown = execution.typed_search_attributes.get(STATE) or TaskState.RUNNING
-    return TaskState.PLANNED if shown == TaskState.RUNNING and untaken(execution) else TaskState(shown), None
+    shown = execution.typed_search_attributes.get(STATE)
+    # A newer release may write a state or a status that this one does not know; its task must not hide the others.
+    state = TaskState(shown) if shown in set(TaskState) else TaskState.RUNNING
+    return TaskState.PLANNED if state is TaskState.RUNNING and untaken(execution) else state, None
 
 
 def untaken(execution: WorkflowExecution) -> bool:
@@ -215,7 +217,8 @@ def as_listed(execution: WorkflowExecution) -> Listed:
     """A task as the server's index has it."""
     lifecycle, ending = as_shown(execution)
     open_as = execution.typed_search_attributes.get(STATUS) if ending is None else None
-    status = Status(open_as) if open_as and lifecycle is not TaskState.PLANNED else derive_status(lifecycle, ending)
+    known = open_as in set(Status) and lifecycle is not TaskState.PLANNED
+    status = Status(str(open_as)) if known else derive_status(lifecycle, ending)
     return Listed(
         task_id=execution.id,
         skill=execution.typed_search_attributes.get(SKILL) or execution.workflow_type,

@@ -10,7 +10,10 @@ from uuid import uuid4
 
 import pytest
 from temporalio import workflow
-from temporalio.client import Client
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.client import Client, WorkflowExecution
+from temporalio.converter import encode_search_attributes
 from temporalio.worker import Worker
 
 from refold import InputRejected, Status
@@ -25,6 +28,22 @@ from tests.temporal.test_task import settled
 from tests.waiting import a_moment
 
 SPANS_S = (1, 3600, 86_400, 86_400 * 400)
+
+
+@pytest.mark.parametrize("name", ["RefoldState", "RefoldStatus"])
+def test_a_task_in_a_state_of_a_newer_release_hides_no_other(name: str) -> None:
+    """
+    It counts as working; what its worker answers says more.
+    """
+    attributes = {"RefoldState": ["running"], "RefoldStatus": ["working"], "BuildIds": ["1"], name: ["newer"]}
+    info = WorkflowExecutionInfo(status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING)
+    encode_search_attributes(attributes, info.search_attributes)
+    for key, type in {**dict.fromkeys(attributes, "Keyword"), "BuildIds": "KeywordList"}.items():
+        info.search_attributes.indexed_fields[key].metadata["type"] = type.encode()
+
+    listed = search.as_listed(WorkflowExecution._from_raw_info(info, "default", data_converter(Off())))
+
+    assert (listed.lifecycle, listed.status) == (TaskState.RUNNING, Status.WORKING)
 
 
 async def until_found(engine: TemporalEngine, wanted: TaskFilter, number: int) -> None:
