@@ -7,7 +7,8 @@ What a round reads:
 1. the journals of tasks that the server's index lists with another state, status or time than before: so each
    transition, at once;
 2. now and then those of open tasks that are listed as before, since an entry need not move a task: ever less often
-   while nothing comes, and every `QUIET_S` in the end;
+   while nothing comes, and every `QUIET_S` in the end. Hooks are told of the transitions before that, and a round reads
+   no more of them once one was asked in vain, which takes ten seconds where no worker answers;
 3. the index only as far back as `LATE_S` before the newest change, and all of it every `ALL_S`.
 So a round in which nothing has happened asks the server for one list, however many tasks there are.
 """
@@ -140,8 +141,14 @@ class Projector:
         done, now = Round(), self._clock()
         async for listed in self._listed(now):
             await self._read([one for one in listed if self._known.get(one.task_id) != one], now, done)
-        await self._read([self._known[id] for id, look in self._looks.items() if look.due <= now], now, done)
         await self._tell(done)
+        due = [self._known[id] for id, look in self._looks.items() if look.due <= now]
+        for start in range(0, len(due), AT_ONCE):
+            await self._read(due[start : start + AT_ONCE], now, done)
+            if done.unread.keys() & {one.task_id for one in due}:
+                break  # where no worker answers, each may have waited for ten seconds: a later round asks the others
+        if due:
+            await self._tell(done)
         return done
 
     async def follow(self, every_s: float = 2.0) -> None:

@@ -361,6 +361,41 @@ def test_what_cannot_be_read_is_tried_again_and_what_is_gone_is_not(file: Path, 
     assert (last.tasks, moves(Projection(str(file)), "deaf")) == (1, ["running", "paused"])
 
 
+def test_tasks_that_nobody_serves_hold_up_no_transition(file: Path) -> None:
+    """
+    Each of them may cost ten seconds: they are asked once the hooks have been told what the others did, ten a round,
+    and the next round goes on with those that had no turn.
+    """
+    names = [f"deaf{number:02d}" for number in range(25)]
+    engine, now, deaf = engine_with("there", *names, fetch="done"), 0.0, False
+
+    class Unserved(Counted):
+        async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+            found = super().journal(task_id, after=after)
+            if deaf and task_id in names:
+                raise NoWorker("nobody answers")
+            async for entry in found:
+                yield entry
+
+    def told(transition: TransitionRow) -> None:
+        source.read.append(f"told of {transition.task_id}")
+
+    source = Unserved(engine)
+    projector = Projector(source, Projection(str(file)), [told], clock=lambda: now)
+    asyncio.run(projector.once())
+    deaf, now = True, 600.0
+    answer(engine, "there")
+    asked = []
+    for _ in range(3):
+        source.read = []
+        asyncio.run(projector.once())
+        asked.append([one for one in source.read if one != "there"])
+
+    assert asked[0][0] == "told of there"
+    assert [len([one for one in some if one in names]) for some in asked] == [10, 10, 5]
+    assert {one for some in asked for one in some if one in names} == set(names)
+
+
 def test_a_deleted_task_is_kept_in_mind_no_longer(file: Path) -> None:
     """
     Once the whole index is listed without it; a task that is listed again is read again.
