@@ -66,7 +66,8 @@ class Difference(Value):
         was, now = (f" {one}" if one else "" for one in (self.recorded, self.now))
         return (
             f"{which} is another than was recorded{by}: the digest up to entry {self.upto} was{was}, and is{now} now. "
-            "History has no words for what differs, as for what a step wrote to the state"
+            "History has no words for what differs, as for what a step wrote to the state, or for a patch that only "
+            "that build's code, or its release of refold, asks for"
         )
 
     def __str__(self) -> str:

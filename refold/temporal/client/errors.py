@@ -44,6 +44,9 @@ VERSION = SearchAttributeKey.for_keyword("TemporalWorkerDeploymentVersion")
 NOT_FITTING = "TMPRL1100"
 """Temporal's number for code that does not fit a history."""
 
+_MARKER = re.compile(r"patch marker encountered for change (\S+?),")
+"""What the SDK says where history has the marker of a patch that the code does not ask for."""
+
 MISSED_DEADLINE = "TMPRL1101"
 """Temporal's number for an activation that took longer than the two seconds that the SDK allows."""
 
@@ -341,6 +344,12 @@ def explained(failure: str, trace: str = "") -> str:
     """
     if DIFFERS in failure:
         return failure[failure.index(DIFFERS) :]
+    if NOT_FITTING in failure and (marker := _MARKER.search(failure)) is not None:
+        code = "release of refold" if marker[1].startswith("refold.") else "code"
+        return (
+            f"{code} that asks for the patch {marker[1]!r} went on with it, and its worker's does not ask for that "
+            f"({failure}). Nothing is lost: run that {code} again, and the task goes on"
+        )
     if NOT_FITTING in failure:
         return (
             f"its code has changed and does not fit what has happened already ({failure}). Nothing is lost: run the "

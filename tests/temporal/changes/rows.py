@@ -239,9 +239,16 @@ ROWS: dict[str, Row] = {
         do=NOTHING,
     ),
     "patched": Row(
-        change="any change under `ctx.patched`, with the old path beside it",
+        change="any change under `ctx.patched`, with the old path beside it, before the point where the task waits",
         edits={_SAY: _SAY + '        if ctx.patched("praise"):\n    ' + _PRAISE},
         now=ON,
+        do="remove the old path when no task from before is open",
+    ),
+    "patched_ahead": Row(
+        change="the same, after that point",
+        edits={_BOOK: _BOOK + '        if ctx.patched("blame"):\n    ' + _PRAISE.replace('"praise"', '"blame"')},
+        now=ON,
+        back=STILL,
         do="remove the old path when no task from before is open",
     ),
     # --- removed

@@ -27,6 +27,21 @@ from refold.temporal.client.watch.reconnect import cut
 from refold.testing import play
 
 
+@pytest.mark.parametrize(("patch", "code"), [("refold.later", "release of refold"), ("mine", "code")])
+def test_what_a_rollback_misses_is_named(patch: str, code: str) -> None:
+    """
+    Code without a patch cannot replay what code with it has recorded: to ask for the patch would be no way out of
+    one of refold's own.
+    """
+    said = explained(
+        "[TMPRL1100] Nondeterminism error: Non-deprecated patch marker encountered for change "
+        f"{patch}, but there is no corresponding change command!"
+    )
+
+    assert said.startswith(f"{code} that asks for the patch {patch!r} went on with it")
+    assert said.endswith(f"run that {code} again, and the task goes on")
+
+
 @pytest.mark.parametrize(
     ("status", "message"),
     [
