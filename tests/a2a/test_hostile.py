@@ -219,6 +219,7 @@ CALL = b'{"jsonrpc": "2.0", "id": 7, "method": "GetTask", "params": {"id": "x"}}
         pytest.param({"/": 415, "/message:send": 400}, -32005, CALL, {"Content-Type": "text/plain"}, id="no JSON"),
         pytest.param(400, -32700, b'"\xff"', {}, id="no UTF-8"),
         pytest.param(400, -32700, b"[" * 65, {}, id="too deep"),
+        pytest.param(413, -32600, b"[0" + b",0" * 50_000 + b"]", {}, id="too many values"),
         pytest.param(400, -32700, b"1" * 4301, {}, id="too long a number"),
         pytest.param(401, -32600, CALL, {"X-API-Key": "nobody's"}, id="unknown caller"),
         pytest.param(421, -32600, CALL, {"Host": "example.org"}, id="another host"),

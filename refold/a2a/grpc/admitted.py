@@ -1,4 +1,4 @@
-"""The checks that every gRPC call passes before it reaches A2A's methods: caller, rate, readable, version.
+"""The checks that every gRPC call passes before it reaches A2A's methods: caller, rate, readable, size, version.
 
 Browsers cannot call gRPC, so that there are no hosts and no origins to check; the size of a message is the server's.
 """
@@ -19,13 +19,14 @@ from a2a.server.request_handlers.grpc_handler import GrpcHandler, GrpcServerCall
 from a2a.server.routes.common import StarletteUser
 from a2a.utils.constants import PROTOCOL_VERSION_1_0, VERSION_HEADER
 from a2a.utils.errors import VersionNotSupportedError
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from refold.a2a.calls import major_version
 from refold.a2a.extensions import activated
 from refold.a2a.security.admission import Admission
+from refold.a2a.security.bodies import too_many
 from refold.a2a.security.http_errors import WORDS, Refused, broken
 from refold.a2a.security.principal import NOBODY, Principal
 from refold.a2a.streams.sse import STOPPED
@@ -140,6 +141,9 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
         except Exception as error:  # noqa: BLE001 - logged, and told by its number
             await context.abort(grpc.StatusCode.INTERNAL, broken(error).message)
         request = await self._read(requests, read, context)
+        most = self.admission.security.values
+        if _holds_more(request, most):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, too_many(most))
         version = headers.get(VERSION_HEADER, PROTOCOL_VERSION_1_0)
         if major_version(version) != "1":
             told_of = VersionNotSupportedError(f"A2A {version[:20]!r} is not served over gRPC; 1.0 is")
@@ -161,6 +165,21 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
         except (DecodeError, StopAsyncIteration):  # errors of ours to gRPC
             message = "the request is no message of this method, or it is nested too deep"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+def _holds_more(request: Message, most: int) -> bool:
+    """Whether the lists and maps of a message hold more than so many elements together."""
+    rest, found = [request], 0
+    while rest:
+        for field, value in rest.pop().ListFields():
+            is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+            inner = value.values() if is_map else value if field.is_repeated else (value,)
+            found += len(inner) if field.is_repeated else 0
+            if found > most:
+                return True
+            if field.message_type is not None:
+                rest.extend(one for one in inner if isinstance(one, Message))
+    return False
 
 
 def headers_of(context: grpc.aio.ServicerContext) -> Headers:

@@ -1,8 +1,10 @@
-"""Reads a request's body whole before it is parsed, and checks that it is text, not too large and not too deep."""
+"""Reads a request's body whole before it is parsed, and checks that it is text, not too large, not too deep, and does
+not hold too many values."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import re
 
@@ -15,10 +17,10 @@ from refold.a2a.security.http_errors import Refused
 
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
-# The tokens that matter for depth: whole strings, and brackets. Possessive quantifiers, so that no text causes
-# backtracking.
+# The tokens that matter for depth: brackets, behind whatever else comes with whole strings. Possessive quantifiers, so
+# that no text causes backtracking.
 _STRING = rb'"(?:[^"\\]++|\\.?)*+"?'
-_BRACKETS = re.compile(_STRING + rb"|([\[{])|([\]}])", re.DOTALL)
+_BRACKETS = re.compile(rb'(?:[^"\[{\]}]++|' + _STRING + rb")*+(?:([\[{])|([\]}])|\Z)", re.DOTALL)
 _STRINGS = re.compile(_STRING, re.DOTALL)
 _LONG_NUMBER = re.compile(rb"\d{4301}")  # more digits than Python parses as a number
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -61,8 +63,13 @@ def again(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-def check(body: bytes, *, depth: int) -> None:
+def check(body: bytes, *, depth: int, values: int) -> None:
     """Check that the body is text that can be parsed safely; its content is checked later.
+
+    Args:
+        body: As it came.
+        depth: Maximum depth of its JSON.
+        values: Maximum number of values in its JSON. Converting one holds the event loop for some ten microseconds.
 
     Raises:
         Refused: It is not.
@@ -71,6 +78,8 @@ def check(body: bytes, *, depth: int) -> None:
         body.decode()
     except UnicodeDecodeError:
         raise _unreadable("the body is not UTF-8") from None
+    if body.count(b",") + body.count(b"[") + body.count(b"{") >= values and _at_least(values).match(body):
+        raise Refused(413, too_many(values))
     if body.count(b"[") + body.count(b"{") > depth and _deepest(body) > depth:
         raise _unreadable(f"the JSON goes deeper than {depth} levels")
     long_number = _LONG_NUMBER.search(body) and _LONG_NUMBER.search(_STRINGS.sub(b'""', body))  # in a text it is none
@@ -83,6 +92,17 @@ def _unreadable(message: str) -> Refused:
     return Refused(400, message, error=error)
 
 
+def too_many(values: int) -> str:
+    """Why a request of more values is refused, and what its sender can do instead."""
+    return f"a request holds at most {values} values; send large data as one text, or as a file"
+
+
+@functools.cache
+def _at_least(values: int) -> re.Pattern[bytes]:
+    """What a body of so many values begins with: each value but the first stands behind a comma or a bracket."""
+    return re.compile(rb"""(?:[^",\[{]*+(?:%b[^",\[{]*+)*+[,\[{]){%d}+""" % (_STRING, values), re.DOTALL)
+
+
 def _deepest(body: bytes) -> int:
     now = deepest = 0
     for found in _BRACKETS.finditer(body):
@@ -91,6 +111,8 @@ def _deepest(body: bytes) -> int:
             deepest = max(deepest, now)
         elif found[2]:
             now -= 1
+            if now < 0:
+                break  # no JSON; its parser will report it
     return deepest
 
 

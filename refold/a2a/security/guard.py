@@ -151,7 +151,7 @@ class Guard:
     async def _body(self, scope: Scope, receive: Receive) -> Receive:
         security = self.security
         body = await bodies.read(scope, receive, most=security.body_bytes, seconds=security.body_seconds)
-        bodies.check(body, depth=security.depth)
+        bodies.check(body, depth=security.depth, values=security.values)
         return bodies.again(body, receive)
 
     async def _body_of_anyone(self, path: str, scope: Scope, receive: Receive) -> Receive:

@@ -52,6 +52,7 @@ class Security:
         body_seconds: Maximum time to receive a body, or a request over gRPC.
         parts: Maximum number of parts of a message.
         depth: Maximum depth of a body's JSON. Data in a message is nested less deep, whatever this is.
+        values: Maximum number of values in a body's JSON, or in a request over gRPC.
         connections: Maximum number of open connections, and of open calls over gRPC.
         header_seconds: Maximum time to receive a request's headers.
         rate: How often one caller may call, such as `600/minute` or `20/second;5000/day`; None sets no limit. Anonymous
@@ -71,6 +72,7 @@ class Security:
     body_seconds: float = 30.0
     parts: int = 100
     depth: int = 64
+    values: int = 50_000
     connections: int = MOST_CONNECTIONS
     header_seconds: float = HEADER_S
     rate: str | None = None
@@ -125,6 +127,7 @@ def security_from_env(environ: Mapping[str, str] = os.environ, *, prefix: str = 
         body_bytes=env.number("MAX_BODY_BYTES", usual.body_bytes),
         parts=env.number("MAX_PARTS", usual.parts),
         depth=env.number("MAX_DEPTH", usual.depth),
+        values=env.number("MAX_VALUES", usual.values),
         connections=env.number("MAX_CONNECTIONS", usual.connections),
         rate=env.read("RATE", _rate),
         rate_storage=env.read("RATE_STORAGE", _storage) or usual.rate_storage,

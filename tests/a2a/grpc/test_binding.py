@@ -39,6 +39,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import get_current_span
 
 from refold.a2a import Security, Settings, WebhookPush, a2a_app
+from refold.a2a.data import value_of
 from refold.a2a.grpc import server
 from refold.a2a.grpc.server import GrpcServer
 from refold.a2a.security.api_keys import api_keys
@@ -434,6 +435,26 @@ async def test_a_message_has_a_largest_size(fake: FakeEngine) -> None:
             await served.stub.SendMessage(message("x" * 10_001, skill="echo"), metadata=[V1])
 
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("where", ["list", "object", "metadata"])
+async def test_a_message_has_a_greatest_number_of_values(fake: FakeEngine, where: str) -> None:
+    """
+    It is refused before any is converted; texts as long as they like are one.
+    """
+    many: dict[str, Any] = {str(number): number for number in range(100)}
+    async with gateway(fake, security=Security(values=50)) as served:
+        request = message("x" * 10_000, skill="echo")
+        await served.stub.SendMessage(request, metadata=[V1])
+        if where == "metadata":
+            request.metadata.update({"deep": [many]})
+        else:
+            request.message.parts.append(Part(data=value_of(list(many.values()) if where == "list" else [many])))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await served.stub.SendMessage(request, metadata=[V1])
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "at most 50 values" in refused.value.details()
 
 
 async def test_open_calls_have_a_limit(fake: FakeEngine) -> None:

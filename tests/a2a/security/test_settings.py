@@ -86,6 +86,7 @@ def test_the_other_settings() -> None:
             "REFOLD_A2A_MAX_BODY_BYTES": "1000",
             "REFOLD_A2A_MAX_PARTS": "7",
             "REFOLD_A2A_MAX_DEPTH": "9",
+            "REFOLD_A2A_MAX_VALUES": "11",
             "REFOLD_A2A_RATE": "10/second;500/day",
         }
     )
@@ -98,6 +99,7 @@ def test_the_other_settings() -> None:
         body_bytes=1000,
         parts=7,
         depth=9,
+        values=11,
         rate="10/second;500/day",
     )
 
