@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.authentication import BaseUser
 from starlette.datastructures import Headers
 from starlette.types import Scope
@@ -53,7 +55,7 @@ class Admission:
             await self.rate.count(f"caller:{caller.name}" if caller.known else f"address:{address_of(scope)}")
 
 
-def _named(name: str) -> Principal:
+def _named(name: Any) -> Principal:
     """A caller whom the application in front has authenticated.
 
     Raises:

@@ -46,8 +46,10 @@ NOBODY = Principal("", known=False)
 """Anonymous callers; they share the tasks without an owner."""
 
 
-def problem_with(name: str) -> str | None:
+def problem_with(name: object) -> str | None:
     """Why a caller cannot have this name; None if it can."""
+    if not isinstance(name, str):
+        return f"it is no text, but {name!r}"
     if not name or name != name.strip():
         return "it is empty, or has space around it"
     if len(name) > NAME_CHARS:

@@ -482,11 +482,11 @@ async def test_a_text_for_a_callback_is_not_read_as_json() -> None:
 
 
 class ByHeader(AuthenticationBackend):
-    """Believes a header."""
+    """Believes a header; a number is none of the text that a name is."""
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser] | None:
         name = conn.headers.get("x-user")
-        return None if name is None else (AuthCredentials(), SimpleUser(name))
+        return None if name is None else (AuthCredentials(), SimpleUser(int(name) if name.isdecimal() else name))  # type: ignore[arg-type]
 
 
 def mounted(security: Security) -> httpx2.AsyncClient:
@@ -512,7 +512,7 @@ async def test_a_mounted_gateway_stays_with_who_calls_its_application() -> None:
     assert free == [200, 200, 401]
 
 
-@pytest.mark.parametrize("name", ["", "x" * 257, "(router) grace", "(router)"])
+@pytest.mark.parametrize("name", ["", "x" * 257, "(router) grace", "(router)", "7"])
 async def test_a_name_of_the_application_can_own_tasks(name: str) -> None:
     """
     As that of a key or token can: an empty one would be that of callers without a name, in lists, and the router's
