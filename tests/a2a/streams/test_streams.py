@@ -68,6 +68,20 @@ async def test_a_stream_begins_with_the_task_and_ends_with_its_turn(calls: Calls
     assert [frame.state for frame in frames] == ["TASK_STATE_INPUT_REQUIRED"]
 
 
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+async def test_head_of_a_subscription_is_answered_without_a_stream(calls: Calls, version: str) -> None:
+    """
+    With the status and the headers of GET; no stream stays open to whoever cannot read it.
+    """
+    task = await calls.send(metadata={"skill": "wait"}, configuration={"returnImmediately": True})
+    path = f"{'/v1' if version == '0.3' else ''}/tasks/{task['id']}:subscribe"
+    found = await calls.rest("HEAD", path, **{"A2A-Version": version})
+
+    assert found.status_code == 200
+    assert found.headers["content-type"].startswith("text/event-stream")
+    assert found.content == b""
+
+
 async def test_updates_follow_as_they_come(calls: Calls, fake: FakeEngine) -> None:
     """
     Entry by entry, the last status last, and then the stream ends.
