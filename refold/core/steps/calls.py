@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Generator, Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 from pydantic import JsonValue, ValidationError
 
@@ -17,8 +17,30 @@ from refold.core.schema import problems
 
 T = TypeVar("T")
 
+AWAIT = "write `await ctx...`"
+"""What is to be done about a forgotten `await`; a part of an error's text."""
 
-class Call(Generic[T]):
+
+class NotAwaited:
+    """What a step awaits. Used as its result instead, it says that the `await` is missing."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker finds by itself what there is not
+
+        def __repr__(self) -> str:
+            return f"<{self.named}, not awaited>"
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("__"):  # Python's own: it asks an object that is being copied, too
+                raise AttributeError(name)
+            raise AttributeError(f"{self.named} has no {name!r} until it is awaited; {AWAIT}", name=name, obj=self)
+
+        def __getitem__(self, key: object) -> NoReturn:  # asked by a loop and by `one, two = ...`, too
+            raise SkillError(f"{self.named} has no items until it is awaited; {AWAIT}")
+
+
+class Call(NotAwaited, Generic[T]):
     """A command that a step awaits: `draft = await ctx.llm("draft", "Write.", topic)`.
 
     Each await sends it. A call that has its result, and is awaited again, is a new command of the same name.
@@ -52,9 +74,6 @@ class Call(Generic[T]):
     def named(self) -> str:
         """The call, as errors name it."""
         return f"the call {self.command.id!r}"
-
-    def __repr__(self) -> str:
-        return f"<{self.named}, not awaited>"
 
     def close(self) -> None:
         """Do nothing; `Parallel.close` has coroutines to close."""
@@ -112,10 +131,12 @@ def _twice(calls: Sequence[Call[Any]]) -> Call[Any] | None:
     return None
 
 
-class Gather(Generic[T]):
+class Gather(NotAwaited, Generic[T]):
     """Several calls at once; see `Ctx.gather`."""
 
     __slots__ = ("calls",)
+
+    named = "a `ctx.gather(...)`"
 
     def __init__(self, calls: tuple[Call[Any], ...]) -> None:
         self.calls = calls
@@ -144,10 +165,12 @@ class FirstOf:
             call.awaited = True
 
 
-class First(Generic[T]):
+class First(NotAwaited, Generic[T]):
     """The first of several calls; see `Ctx.first`."""
 
     __slots__ = ("calls",)
+
+    named = "a `ctx.first(...)`"
 
     def __init__(self, calls: tuple[Call[Any], ...]) -> None:
         self.calls = calls

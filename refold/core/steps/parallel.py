@@ -12,7 +12,17 @@ from typing import Any, Generic, TypeVar
 
 from refold.core.commands import AskApproval, AskUser, Sleep
 from refold.core.errors import CommandError, SkillError, first_of
-from refold.core.steps.calls import RACEABLE, Asked, Call, FirstOf, awaited_twice, close, name_apart, no_call
+from refold.core.steps.calls import (
+    RACEABLE,
+    Asked,
+    Call,
+    FirstOf,
+    NotAwaited,
+    awaited_twice,
+    close,
+    name_apart,
+    no_call,
+)
 
 T = TypeVar("T")
 Completed = list[tuple[Call[Any], Any]]
@@ -34,7 +44,7 @@ Made = list["Call[Any] | Parallel[Any]"]
 """Calls that coroutines made, to be awaited or not."""
 
 
-class Parallel(Generic[T]):
+class Parallel(NotAwaited, Generic[T]):
     """See `Ctx.parallel`. `made` has all calls that the step has made so far."""
 
     named = "a `ctx.parallel(...)`"

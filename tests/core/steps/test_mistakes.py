@@ -1,6 +1,8 @@
 """A step that breaks a rule is told which one, and what to write instead."""
 
 import asyncio
+from collections.abc import Callable
+from inspect import get_annotations
 from typing import Any
 
 import pytest
@@ -200,6 +202,61 @@ def test_a_step_that_breaks_a_rule_is_told_so(function: Any, reason: str) -> Non
     The task fails with a reason that says what came and what to write instead.
     """
     assert reason_of(function).startswith(reason)
+
+
+async def none_of_yours() -> None:
+    """A coroutine that awaits nothing."""
+
+
+MADE: dict[str, Callable[[Ctx], Any]] = {
+    "activity": lambda ctx: ctx.activity("a", "look_up"),
+    "approve": lambda ctx: ctx.approve("a", "All right?"),
+    "ask": lambda ctx: ctx.ask("a", "How many?", expect=int),
+    "callback": lambda ctx: ctx.callback("a"),
+    "chat": lambda ctx: ctx.chat("a", "Hello"),
+    "first": lambda ctx: ctx.first(ctx.sleep(1), ctx.sleep(2, id="b")),
+    "gather": lambda ctx: ctx.gather(ctx.llm("a"), ctx.llm("b")),
+    "llm": lambda ctx: ctx.llm("a"),
+    "parallel": lambda ctx: ctx.parallel(none_of_yours()),
+    "skill": lambda ctx: ctx.skill("a", "other", "Hello"),
+    "sleep": lambda ctx: ctx.sleep(1),
+    "tool": lambda ctx: ctx.tool("a"),
+    "workflow": lambda ctx: ctx.workflow("a", "Existing"),
+}
+
+
+def test_all_that_a_step_may_forget_to_await_is_tried() -> None:
+    """
+    Whatever a context has that returns something to await.
+    """
+    returns = {name: get_annotations(one).get("return", "") for name, one in vars(Ctx).items() if callable(one)}
+    awaited = [name for name, kind in returns.items() if kind.startswith(("Call[", "First[", "Gather[", "Parallel["))]
+
+    assert sorted(MADE) == sorted(name for name in awaited if not name.startswith("_"))
+
+
+def unpacked(result: Any) -> Any:
+    """The first of two."""
+    one, _ = result
+    return one
+
+
+@pytest.mark.parametrize("use", [lambda it: it.url, lambda it: it.text.upper(), lambda it: it["url"], unpacked, list])
+@pytest.mark.parametrize("made", MADE)
+def test_a_result_that_is_used_without_await_is_told_so(made: str, use: Callable[[Any], Any]) -> None:
+    """
+    Python alone would say that some class of refold's has no such attribute.
+    """
+
+    async def uses(ctx: Ctx) -> Transition:
+        result = MADE[made](ctx)
+        try:
+            return ctx.complete(str(use(result)))
+        finally:
+            if made == "parallel":
+                result.close()  # else Python warns of a coroutine that was never awaited
+
+    assert "until it is awaited; write `await ctx...`" in reason_of(uses)
 
 
 def test_a_step_of_an_earlier_release_patched_without_a_contract() -> None:
