@@ -32,6 +32,12 @@ from refold.core.retry_policy import Failure, FailureKind, RetryPolicy
 UNDO_RETRIES = RetryPolicy.model_construct(max_retries=20)
 """Retries of a compensation, over about an hour and a half: a late compensation is better than none."""
 
+NO_TOOL = "unknown_tool"
+"""The type of a failure of workers that have no tool of the name."""
+
+NO_TOOL_ENDS = "refold.no_tool_ends"
+"""The patch with which `on_unknown="repeat"` does not ask without end for a tool that no worker has any more."""
+
 FALLBACK_RETRIES = 2
 """The most retries of a model while its call has another one."""
 
@@ -184,7 +190,7 @@ def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
     failure, kind, policy = failed.failure, failed.failure.kind, policy_of(draft, pending)
     # A part or a child workflow never runs twice under one id, so an operator has no retry to decide on.
     repeatable = isinstance(pending.command, CallLlm | CallChat | CallTool | CallActivity)
-    if repeatable and _workers_failed(pending, failed, policy):
+    if repeatable and _workers_failed(draft, pending, failed):
         return Cause.RETRYABLE if _role(pending) is Role.UNDO else Cause.DOWN
     tries_left = kind is FailureKind.TRANSIENT and pending.retries - pending.uncounted < policy.max_retries
     if tries_left or moves_on(draft, pending, failed.failure):
@@ -217,13 +223,15 @@ def moves_on(draft: Draft, pending: Pending, failure: Failure) -> bool:
     return retries >= min(policy.max_retries, FALLBACK_RETRIES) or (failure.retry_after or 0) > FALLBACK_WAIT_S
 
 
-def _workers_failed(pending: Pending, failed: CommandFailed, policy: RetryPolicy) -> bool:
+def _workers_failed(draft: Draft, pending: Pending, failed: CommandFailed) -> bool:
     """Whether the failure is the workers', and there is time for another one to take the command."""
-    kind, again_s = failed.failure.kind, failed.failure.again_s
+    kind, again_s, policy = failed.failure.kind, failed.failure.again_s, policy_of(draft, pending)
     if _role(pending) is Role.UNDO:
         return again_s > 0 and pending.retries < policy.max_retries
     endless = kind is FailureKind.UNKNOWN and policy.on_unknown == "repeat" and again_s > 0 and policy.probe_s > 0
-    return kind is not FailureKind.TRANSIENT and (endless or pending.looks < policy.probes_for(again_s))
+    if kind is FailureKind.TRANSIENT or pending.looks < policy.probes_for(again_s):
+        return kind is not FailureKind.TRANSIENT
+    return endless and not (failed.failure.type == NO_TOOL and draft.patched(NO_TOOL_ENDS))
 
 
 def policy_of(draft: Draft, pending: Pending) -> RetryPolicy:
@@ -280,7 +288,7 @@ def await_probe(draft: Draft, failed: CommandFailed) -> None:
     pending, failure = draft.pending[failed.invocation_id], failed.failure
     policy = policy_of(draft, pending)
     probe = max(1, pending.retries - pending.uncounted - policy.max_retries + 1)
-    if _workers_failed(pending, failed, policy):
+    if _workers_failed(draft, pending, failed):
         probe = pending.looks + 1
         draft.change_pending(pending.invocation_id, looks=probe)
         pending = draft.pending[pending.invocation_id]

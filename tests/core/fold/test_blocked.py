@@ -534,6 +534,26 @@ def test_what_is_to_be_repeated_is_asked_for_without_end(cut: bool) -> None:
     assert task.folded() == task.task
 
 
+@BOTH
+@pytest.mark.parametrize("release", ["this", "before"])
+def test_a_tool_that_no_worker_has_any_more_is_a_persons(cut: bool, release: str) -> None:
+    """
+    It cannot be repeated, and nothing else can look it up: after as long as other workers are asked, a person decides.
+    """
+    gone = unknown().model_copy(update={"type": "unknown_tool", "again_s": 600.0})
+    task = ByHand(once(REPEATS), cut=cut, patched=lambda _: release == "this")
+    task.say()
+    task.fail("charge", gone)
+    for _ in range(20):
+        if task.alarms:
+            task.ring("charge")
+            task.fail("charge", gone)
+    is_asked = "a person must decide" in task.journal[-1].note
+
+    assert (task.state, bool(task.alarms), is_asked) == (TaskState.BLOCKED, release == "before", release == "this")
+    assert task.folded() == task.task
+
+
 @pytest.mark.parametrize(
     ("policy", "failure"),
     [
