@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import JsonValue, ValidationError
@@ -19,7 +20,7 @@ from refold.agent.plugins import AfterModelCall, AfterToolCall, BeforeModelCall,
 from refold.agent.state import AgentState
 from refold.agent.tools import AgentTool, remote_tool
 from refold.core.authoring.context import Ctx, own_patched, own_turn_count
-from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid, paid_in_vain
+from refold.core.chat import Reply, Said, ToolCall, ToolReturn, Usage, UserSaid, paid_in_vain
 from refold.core.content import Content
 from refold.core.errors import CommandError, SkillError
 from refold.core.gates import GatePolicy
@@ -38,6 +39,9 @@ TYPED_DUE = "refold.step.agent_typed_answer_due"
 
 NAMES_PARTS = "refold.step.agent_names_parts"
 """A patch: in tasks recorded before, an error of a client or of a user's step names built-in middleware."""
+
+USAGE_CHECKED = "refold.step.agent_usage_checked"
+"""A patch: tasks recorded before count whatever a model client says that a call cost."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -235,11 +239,19 @@ class ModelStep(Step[ModelTurn, Reply]):
             return None, error
         if not isinstance(reply, Reply):
             raise SkillError(f"model client {type(self._client).__name__} returned {short(reply)}; it returns a Reply")
+        if (wrong := _no_cost(reply.usage)) and own_patched(turn.ctx, USAGE_CHECKED):
+            raise SkillError(f"model client {type(self._client).__name__} returned a usage with {wrong}")
         # Else the client has not called the model, and the loop keeps what was said for the next call.
         if own_turn_count(turn.ctx, state.thread) > before or not own_patched(turn.ctx, ANSWERS_KEPT):
             state.unsaid, state.last_reply, state.told = [], reply, len(turn.say)
         spent.count(reply.usage)
         return reply, None
+
+
+def _no_cost(usage: Usage) -> str:
+    """What of a usage no call can have cost, by which a budget would be kept; empty if there is nothing."""
+    wrong = [f"{name}={given}" for name, given in usage if given is not None and not 0 <= given < inf]
+    return f"{wrong[0]}; give a finite number, 0 or more" if wrong else ""
 
 
 def heard(turn: ModelTurn) -> tuple[Said, ...]:

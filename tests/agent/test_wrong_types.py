@@ -27,7 +27,7 @@ from refold.agent import (
     around,
     skill_tool,
 )
-from refold.core.chat import Reply, ToolCall, ToolReturn
+from refold.core.chat import Reply, ToolCall, ToolReturn, Usage
 from refold.testing import calls, permanent, play, reply
 from tests.agent.shop import TOOLS, price, results, shop
 from tests.core.byhand import ByHand
@@ -141,6 +141,18 @@ def test_half_a_call_is_no_number_of_calls(setting: Callable[[Any], Any]) -> Non
         ({"orchestrator": orchestrator(lambda came: [*came, came[0]])}, "orchestrator Odd returned a result of tool"),
         ({"orchestrator": orchestrator(lambda came: [*came, other(came[0])])}, "for call 'other', which is not"),
         ({"model_client": Client("Hi.")}, "model client Client returned 'Hi.'; it returns a Reply"),
+        (
+            {"model_client": Client(Reply(text="Hi.", usage=Usage(output_tokens=-5)))},
+            "model client Client returned a usage with output_tokens=-5; give a finite number, 0 or more",
+        ),
+        (
+            {"model_client": Client(Reply(text="Hi.", usage=Usage(usd=math.inf)))},
+            "model client Client returned a usage with usd=inf; give a",
+        ),
+        (
+            {"model_client": Client(Reply(text="Hi.", usage=Usage(usd=math.nan)))},
+            "Client returned a usage with usd=nan",
+        ),
     ],
 )
 def test_a_wrong_type_is_an_error_that_names_who_returned_it(options: dict[str, Any], said: str) -> None:
@@ -148,6 +160,17 @@ def test_a_wrong_type_is_an_error_that_names_who_returned_it(options: dict[str, 
     In one line, with what came and what is expected.
     """
     assert said in reason(**options)
+
+
+def test_a_cost_that_no_call_can_have_was_counted_before() -> None:
+    """
+    A task of an earlier release goes on as it was recorded.
+    """
+    client = Client(Reply(text="Hi.", usage=Usage(output_tokens=-5)))
+    task = ByHand(shop(model_client=client), patched=lambda _: False)
+    task.say("go")
+
+    assert task.status is Status.COMPLETED
 
 
 class Unfit(Client):
