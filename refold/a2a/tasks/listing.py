@@ -26,8 +26,8 @@ from refold.a2a.convert import STATE, context_of, short_task_of, task_of
 from refold.engine import Engine, EngineError, Listed, NotConnected, Place, TaskFilter, TaskNotFound
 from refold.record import TaskRecord
 
-AT_ONCE = 50
-"""How many tasks of a page are read concurrently."""
+FIRST_READ = 10
+"""How many tasks of a page are read at once before it is known how large they are; then twice as many each time."""
 
 PAGE_BYTES = 3 * 1024 * 1024
 """The most that the tasks of a page take. A message over gRPC has at most 4 MiB, for most clients."""
@@ -65,17 +65,18 @@ class Listing:
         found, total = await asyncio.gather(
             self.engine.find(wanted, after=_place(request.page_token), limit=size + 1), self.engine.count(wanted)
         )
-        records = await self._read(found[:size])
         shown: list[tuple[TaskRecord, Task]] = []
-        read, left = 0, PAGE_BYTES
-        for record in records:
-            if record is not None and _still(record, wanted, caller):
-                task = _shown(record, request)
-                left -= task.ByteSize()
-                if left < 0 and shown:
-                    break  # the next page begins with this task
-                shown.append((record, task))
-            read += 1
+        read, left, ahead = 0, PAGE_BYTES, FIRST_READ
+        while left >= 0 and read < min(size, len(found)):
+            for record in await self._read(found[read : min(read + ahead, size)]):
+                if record is not None and _still(record, wanted, caller):
+                    task = _shown(record, request)
+                    left -= task.ByteSize()
+                    if left < 0 and shown:
+                        break  # the next page begins with this task
+                    shown.append((record, task))
+                read += 1
+            ahead *= 2
         shown.sort(key=lambda one: (EPOCH - one[0].status_at, one[0].task_id))
         return ListTasksResponse(
             tasks=[task for _, task in shown],
@@ -86,20 +87,18 @@ class Listing:
 
     async def _read(self, found: Sequence[Listed]) -> list[TaskRecord | None]:
         """The tasks, in this order; None for one that is gone, or cannot be read."""
-        free = asyncio.Semaphore(AT_ONCE)
 
         async def one(listed: Listed) -> TaskRecord | None:
-            async with free:
-                try:
-                    return await self.engine.record(listed.task_id)
-                except TaskNotFound:
-                    return None  # deleted meanwhile
-                except NotConnected:
-                    raise
-                except EngineError as error:
-                    # One task that cannot be read must not hide the others.
-                    logger.error("task %s is left out of a list: %s", listed.task_id, error)
-                    return None
+            try:
+                return await self.engine.record(listed.task_id)
+            except TaskNotFound:
+                return None  # deleted meanwhile
+            except NotConnected:
+                raise
+            except EngineError as error:
+                # One task that cannot be read must not hide the others.
+                logger.error("task %s is left out of a list: %s", listed.task_id, error)
+                return None
 
         return await asyncio.gather(*map(one, found))
 

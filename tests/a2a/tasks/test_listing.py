@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from refold import Content
 from refold.a2a.tasks.listing import Listing
+from refold.record import TaskRecord
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import Calls
@@ -38,6 +39,31 @@ async def pages(engine: FakeEngine, caller: str | None, **asked: Any) -> list[Li
         found.append(await listing.page(ListTasksRequest(page_token=token, **asked), caller))
         token = found[-1].next_page_token
     return found
+
+
+class Reads(FakeEngine):
+    """Notes which tasks are read."""
+
+    read: list[str]
+
+    async def record(self, task_id: str) -> TaskRecord:
+        """See `Engine.record`."""
+        self.read.append(task_id)
+        return await super().record(task_id)
+
+
+async def test_tasks_that_no_page_has_room_for_are_not_read() -> None:
+    """
+    Of large tasks a page shows two or three: not all that it might hold are read for each page.
+    """
+    engine, count = Reads(skills.ALL), 30
+    for _ in range(count):
+        await engine.start("ask", Content.from_text("x" * 1_200_000), owner="ada")
+    engine.read = []
+    found = await pages(engine, "ada", history_length=5)
+
+    assert (len(set(ids(found))), len(ids(found))) == (count, count)
+    assert len(engine.read) <= 10 * len(found)
 
 
 def ids(found: Sequence[ListTasksResponse]) -> list[str]:
