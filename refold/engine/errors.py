@@ -19,6 +19,7 @@ EngineError               what runs the tasks cannot do as asked
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from shlex import quote
 
 from refold.core.errors import RefoldError
@@ -62,7 +63,9 @@ class UnknownSkill(EngineError):
         self.skill = skill
         self.known = tuple(known)
         listed = ", ".join(sorted(known)) or "none"
-        super().__init__(f"no skill {skill!r}; the skills known here: {listed}")
+        near = get_close_matches(skill, known, n=1) if len(known) > 1 else ()
+        meant = "".join(f"; did you mean {one!r}?" for one in near)
+        super().__init__(f"no skill {skill!r}; the skills known here: {listed}{meant}")
 
 
 class ScheduleNotFound(EngineError):
