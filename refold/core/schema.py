@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
+from inspect import isawaitable
 from typing import Any, TypeVar, get_args
 
 from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
@@ -143,9 +144,10 @@ def _schema_of_type(kind: Any) -> dict[str, Any]:
 def problems(error: ValidationError) -> str:
     """pydantic's findings in one line, without the values: `decision: Input should be 'Approved' …`."""
     found = []
-    for detail in error.errors(include_url=False, include_input=False, include_context=False):
+    for detail in error.errors(include_url=False, include_context=False):
         where = ".".join(str(step) for step in detail["loc"])
-        found.append(f"{where}: {detail['msg']}" if where else detail["msg"])
+        said = f"{detail['msg']}; write `await ctx...`" if isawaitable(detail["input"]) else detail["msg"]
+        found.append(f"{where}: {said}" if where else said)
     return "; ".join(found)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypedDict, TypeVar, Unpack, cast, get_args
+from inspect import isawaitable
+from typing import Any, NoReturn, TypedDict, TypeVar, Unpack, cast, get_args
 
 from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
@@ -309,12 +310,20 @@ def as_json(value: Any, what: str, *named: object) -> JsonValue:
     if kind is bool or value is None or (kind is int and abs(value) < 2**63):
         return cast("JsonValue", value)
     try:
-        data = parsed(dumped(lambda one: to_json(one, inf_nan_mode="strings"), value))
+        data = parsed(dumped(lambda one: to_json(one, inf_nan_mode="strings", fallback=_no_data), value))
         if kind is not int and kind is not float and has_set(value, lambda kind: not may_hold_set(kind)):
             raise NoData("it holds a set, which has no order: give a list, for example `sorted(...)`")
         return data
     except Exception as error:
-        raise SkillError(f"{what.format(*named)} cannot be written as JSON: {error}") from error
+        why = str(error).removeprefix("Error serializing to JSON: NoData: ")  # pydantic's words about `_no_data`
+        raise SkillError(f"{what.format(*named)} cannot be written as JSON: {why}") from error
+
+
+def _no_data(value: Any) -> NoReturn:
+    """Called for a value of a type that JSON does not have."""
+    if isawaitable(value):
+        raise NoData(f"it holds {brief(value)}; write `await ctx...`")
+    raise NoData(f"Unable to serialize unknown type: {type(value)}")
 
 
 def admitted(command: object) -> Command:

@@ -36,6 +36,14 @@ async def says_what_it_never_awaited(ctx: Ctx) -> Transition:
     return ctx.complete(ctx.llm("draft", "Write."))  # type: ignore[arg-type]
 
 
+async def asks_for_what_it_never_awaited(ctx: Ctx) -> Transition:
+    return ctx.complete(await ctx.ask("paid", "Paid?", callback=ctx.callback("paid"), expect=str))  # type: ignore[call-overload]
+
+
+async def sends_what_it_never_awaited(ctx: Ctx) -> Transition:
+    return ctx.complete(await ctx.tool("mail", to=["ada"], body={"text": ctx.llm("draft")}))
+
+
 async def awaits_asyncio(ctx: Ctx) -> Transition:
     await asyncio.sleep(1)
     return ctx.complete()
@@ -160,6 +168,14 @@ async def sends_what_is_no_data(ctx: Ctx) -> Transition:
         (forgets_to_await, "step 'begin' made the call 'draft' and never awaited it; write `await ctx...`"),
         (forgets_to_await_all, "step 'begin' made the call 'one' and never awaited it; write `await ctx...`"),
         (says_what_it_never_awaited, "a message must be text or Content, not <the call 'draft', not awaited> (Call); "),
+        (
+            asks_for_what_it_never_awaited,
+            "command 'paid' (str): callback: Input should be a valid dictionary or instance of Callback; write `await",
+        ),
+        (
+            sends_what_it_never_awaited,
+            "argument 'body' of command 'mail' cannot be written as JSON: it holds <the call 'draft', not awaited>; w",
+        ),
         (yields_to_the_loop, "step 'begin' awaited None; await calls of ctx only, such as `ctx.gather(...)`"),
         (awaits_a_transition, "a transition is returned, not awaited: write `return ctx.goto(...)`, without `await`"),
         (gathers_a_coroutine, "gather takes calls of ctx, not <coroutine object returns_nothing"),
