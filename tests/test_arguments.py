@@ -28,6 +28,7 @@ from refold.temporal.keeping.purge import Purge
 from refold.temporal.schedules.schedules import Schedules
 from refold.testing import Clock, FakeEngine, ScriptError
 from refold.testing.fake_engine.controls import Controls
+from refold.web.approvals import approval_app, bearer_keys
 from workflows.hello import Hello
 
 
@@ -47,6 +48,8 @@ VALID = {
     "turn": "x",
     "timing": Timing(every=timedelta(hours=1)),
     "plugin": RefoldPlugin(),
+    "engine": FakeEngine(),
+    "authenticate": bearer_keys({"key-of-ada": "ada"}),
 }
 """What is given for the other parameters that a call needs, where their type does not say."""
 
@@ -132,6 +135,8 @@ OWN = {
         (lambda_handler, DefinitionError),
         (connect, NotConnected),
         (Drained, ValueError),
+        (approval_app, DefinitionError),
+        (bearer_keys, DefinitionError),
         (FakeEngine, ScriptError),
         (Clock, ScriptError),
         (Clock().advance, ScriptError),
@@ -171,7 +176,7 @@ async def test_a_purge_says_what_it_takes() -> None:
     """
     purge = TemporalEngine(await Client.connect("127.0.0.1:1", lazy=True, plugins=[RefoldPlugin()])).purge()
 
-    with pytest.raises(InputRejected, match=r"^task_ids is a list of texts; got 't' \(str\)"):
+    with pytest.raises(InputRejected, match=r"^task_ids is a list of texts; got 't' \(str\); write \[...\]$"):
         await outcome_of(purge.run, {"task_ids": "t", "dry": True})
     for name in vars(Purge):
         for parameter, given in wrong(getattr(Purge, name)) if not name.startswith("_") else ():
@@ -195,6 +200,10 @@ async def test_an_export_says_what_it_takes(name: str) -> None:
         (
             lambda: RefoldPlugin([], model=NO),
             r"plugin 'RefoldPlugin'.*\n  - model is a text or None; got 3 \(int\); write",
+        ),
+        (
+            lambda: approval_app(FakeEngine(), bearer_keys({"key": "chat-bot"}), may_vouch="chat-bot"),
+            r"may_vouch is a list of texts; got 'chat-bot' \(str\); write \[...\]$",
         ),
         (lambda: RefoldPlugin([], threads=0), r"threads is a whole number, 1 or more; got 0 \(int\)$"),
         (lambda: RefoldPlugin([], threads=True), "threads is a whole number, 1 or more; got True"),

@@ -7,7 +7,7 @@ Rule 2: nothing is converted: the function gets what its caller gave.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -113,7 +113,7 @@ def _fits(value: object, hint: Any) -> bool:
     if origin is Literal:
         return value in inside
     hint = origin or hint
-    if hint in (Sequence, Iterable):
+    if hint in (Sequence, Iterable, Collection):
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
             return False
         return not isinstance(value, Sequence) or all(_fits(one, inside[0]) for one in value)
@@ -141,6 +141,7 @@ _WORDS: Mapping[Any, str] = {
     NoneType: "None",
     Sequence: "a list",
     Iterable: "a list",
+    Collection: "a list",
     Mapping: "a dict",
     Callable: "a function",
     timedelta: "a timedelta",
@@ -171,6 +172,9 @@ def _bounded(by: Within) -> str:
 
 
 def _way_out(hint: Any, value: object) -> str:
-    kinds = set(get_args(hint) or (hint,)) - {NoneType}
+    either = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if isinstance(value, str) and any(_WORDS.get(get_origin(one)) == "a list" for one in either):
+        return "; write [...]"
+    kinds = set(either) - {NoneType}
     way = _WAYS_OUT.get(kinds.pop()) if len(kinds) == 1 and value is not None else None
     return f"; write {way}" if way else ""

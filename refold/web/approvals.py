@@ -20,6 +20,7 @@ from starlette.routing import Route
 from refold.core.errors import InputRejected
 from refold.core.schema import problems
 from refold.engine import Decision, Engine, EngineError, PayloadTooLarge, Taken, TaskNotFound, TaskView, WaitView
+from refold.engine.arguments import defining, takes
 from refold.engine.refusals import checked
 from refold.words.as_json import json_value
 
@@ -59,12 +60,21 @@ class ApprovalBody(BaseModel):
     changes: dict[str, JsonValue] = {}
 
 
+_unfit_keys = defining("bearer_keys", "authentication")
+
+
+@takes(_unfit_keys)
 def bearer_keys(keys: Mapping[str, str]) -> Authenticate:
     """Authenticate callers by `Authorization: Bearer KEY`.
 
     Args:
         keys: Caller by key.
+
+    Raises:
+        DefinitionError: A key or a caller is no text, or an empty one: an empty key lets in whoever sends none.
     """
+    if not all(isinstance(one, str) and one for pair in keys.items() for one in pair):
+        raise _unfit_keys("each key and each caller is a text of one character or more; give {KEY: CALLER}")
 
     def authenticate(request: Request) -> str | None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -81,6 +91,7 @@ async def _sees_all(caller: str, task_id: str) -> bool:
     return True
 
 
+@takes(defining("approval_app", "application"))
 def approval_app(
     engine: Engine,
     authenticate: Authenticate,
@@ -104,6 +115,9 @@ def approval_app(
         may_vouch: Callers that may name the approver; any other caller decides in its own name.
         may_see: Whether a caller may see a task; to one that may not, the task does not exist.
         unknown: What an unknown caller is answered.
+
+    Raises:
+        DefinitionError: An argument is of another type.
     """
 
     async def callback(request: Request) -> JSONResponse:

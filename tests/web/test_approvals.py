@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from refold import Content, Ctx, GatePolicy, Status, Transition, flow_skill, step
+from refold import Content, Ctx, DefinitionError, GatePolicy, Status, Transition, flow_skill, step
 from refold.a2a import Security, a2a_app
 from refold.a2a.security.api_keys import api_keys
 from refold.engine import CodecError, EngineError, NotConnected, PayloadTooLarge, StorageError, Taken
@@ -236,3 +236,12 @@ async def test_a_decision_that_was_taken_is_not_called_an_error(
 
     assert (answer.status_code, answer.json()) == (202, {"task_id": "p1", "note": "the task has taken the decision"})
     assert (await engine.look("p1")).status is Status.COMPLETED
+
+
+@pytest.mark.parametrize("given", [{"": "bot"}, {"key-of-ada": "ada", "": "bot"}, {"key-of-ada": ""}, {b"key": "bot"}])
+def test_a_key_or_a_caller_of_no_characters_is_refused(given: Any) -> None:
+    """
+    An empty key, as of a variable that is not set, would let in whoever sends none.
+    """
+    with pytest.raises(DefinitionError, match="each key and each caller is a text of one character or more"):
+        bearer_keys(given)

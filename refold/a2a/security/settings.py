@@ -18,6 +18,7 @@ from refold.a2a.security.host_and_origin import as_host, as_origin
 from refold.a2a.security.key_set import KeySet
 from refold.a2a.security.rate import counting
 from refold.a2a.security.tokens import ALGORITHMS, Keys, StaticKeys, TokenRules
+from refold.core.errors import shown
 from refold.engine import EngineError
 from refold.web.hosts import is_loopback
 
@@ -78,6 +79,12 @@ class Security:
     rate: str | None = None
     rate_storage: str = "async+memory://"
     prefix: str = PREFIX
+
+    def __post_init__(self) -> None:
+        for name in ("hosts", "origins", "may_vouch"):
+            given = getattr(self, name)
+            if isinstance(given, str):  # each part of it would count as one
+                raise SettingsError(f"{name} is a list of texts; got {shown(given)}; write {(given,)!r}")
 
     @property
     def knows_names(self) -> bool:

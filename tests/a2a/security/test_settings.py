@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from joserfc.jwk import ECKey, RSAKey
@@ -102,6 +103,18 @@ def test_the_other_settings() -> None:
         values=11,
         rate="10/second;500/day",
     )
+
+
+@pytest.mark.parametrize("name", ["hosts", "origins", "may_vouch"])
+def test_a_text_is_no_list_of_them(name: str) -> None:
+    """
+    Each part of it would count as one: the caller `bot` could vouch for people where `chat-bot` may.
+    """
+    given: dict[str, Any] = {name: "chat-bot"}
+    with pytest.raises(
+        SettingsError, match=rf"{name} is a list of texts; got 'chat-bot' \(str\); write \('chat-bot',\)"
+    ):
+        Security(**given)
 
 
 def test_hosts_and_origins_are_kept_as_requests_name_them() -> None:
