@@ -11,6 +11,7 @@ Tasks on a server do not use this module: their truth is the journal. Source: S3
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from refold.core.errors import InputRejected, InvalidTransitionError
 from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState, next_state
 from refold.core.values import DEEPEST
 from refold.engine import OutcomeUnknown
+from refold.engine.arguments import methods_take, takes
 
 V = TypeVar("V")
 
@@ -176,6 +178,7 @@ Probe = Callable[[str], TookPlace | None]
 Callback = Callable[[StateTransition], object]
 
 
+@methods_take()
 class TaskLifecycle:
     """One task's lifecycle in a store. Continues from the stored state.
 
@@ -185,6 +188,7 @@ class TaskLifecycle:
         max_retries: The most retries of the task.
     """
 
+    @takes()
     def __init__(self, task_id: str, persistence: StatePersistence, max_retries: int = 3) -> None:
         self.task_id = task_id
         self.max_retries = max_retries
@@ -332,10 +336,13 @@ class TaskLifecycle:
 
         Raises:
             OutcomeUnknown: The effect was started before, its outcome is not known, and there is no probe.
-            InputRejected: Another process changed the task just before the effect would have started, and nothing
-                happened; or the result is no JSON data, the probe answered neither `TookPlace` nor None, or another
-                process started the effect again because its probe answered None, and the outcome stays unknown.
+            InputRejected: The effect is no function that can be called with the key alone, or another process changed
+                the task just before the effect would have started, and nothing happened; or the result is no JSON
+                data, the probe answered neither `TookPlace` nor None, or another process started the effect again
+                because its probe answered None, and the outcome stays unknown.
         """
+        if problem := _problem_with(effect):
+            raise InputRejected(f"the effect {step!r} {problem}")
         self._load()  # another process may have performed the effect
         key, mark = f"{self.task_id}:{step}", f"{_STEP}{step}"
         known = self._now.checkpoint.get(mark)
@@ -416,6 +423,19 @@ def _event(event: TaskEvent) -> TaskEvent:
         return TaskEvent(event)
     except ValueError:
         raise InputRejected(f"there is no event {event!r}; there are {', '.join(TaskEvent)}") from None
+
+
+def _problem_with(effect: Callable[[str], JsonValue]) -> str:
+    """Why the effect cannot be performed; empty if it can. Once it is marked as begun, nobody knows that it was not."""
+    if inspect.iscoroutinefunction(effect):
+        return "is an `async def`, which nothing here awaits; give a plain function"
+    try:
+        inspect.signature(effect).bind("")
+    except TypeError as error:
+        return f"cannot be called with its key alone: {error}; give a function such as `lambda key: ...`"
+    except ValueError:  # a built-in function that does not say what it takes
+        pass
+    return ""
 
 
 def _data(what: str, value: V) -> V:

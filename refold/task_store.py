@@ -13,8 +13,9 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from refold.core.errors import DefinitionError
 from refold.core.lifecycle import TaskEvent, TaskState
-from refold.sql.sqlite import write_ahead
+from refold.sql.sqlite import has_tables_of_a_server, write_ahead
 from refold.task_lifecycle import StateTransition, StoredTask, refuse_stale
 
 BUSY_S = 5.0
@@ -47,13 +48,20 @@ class SqlitePersistence:
             clock: Supplies the time, aware; None takes the machine's.
 
         Raises:
+            DefinitionError: The file has another program's tables of these names, or is that of a development server;
+                nothing is changed there.
             sqlite3.Error: The file cannot be opened, or is no database.
         """
         self.path = Path(path)
         self._clock = clock or _now
-        with closing(self._connect()) as db:
-            write_ahead(db)
-            db.executescript(_SCHEMA)
+        try:
+            with closing(self._connect()) as db:
+                if problem := _problem_with(db):
+                    raise DefinitionError(str(path), [f"{problem}; name another file"], what="store")
+                write_ahead(db)
+                db.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise type(error)(f"{path}: {error}") from error
 
     def now(self) -> datetime:
         """See `StatePersistence.now`."""
@@ -146,6 +154,26 @@ class SqlitePersistence:
                 db.execute("ROLLBACK")
                 raise
             db.execute("COMMIT")
+
+
+def _problem_with(db: sqlite3.Connection) -> str:
+    """Why the file is not this store's; empty if it is, or may become so."""
+    if has_tables_of_a_server(db):
+        return "it has the tasks of a Temporal server, which writes to it (`refold dev --db`)"
+    with closing(sqlite3.connect(":memory:")) as own:
+        own.executescript(_SCHEMA)
+        for table in ("task_checkpoints", "state_transitions"):
+            there, ours = _columns(db, table), _columns(own, table)
+            if there and there != ours:
+                return (
+                    f"its table {table} has the columns {', '.join(there)}, and a store's has {', '.join(ours)}, so "
+                    "another program made it, such as `refold project`"
+                )
+    return ""
+
+
+def _columns(db: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
 
 
 def _now() -> datetime:

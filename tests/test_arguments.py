@@ -10,10 +10,11 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 import pytest
 from temporalio.client import Client
 
-from refold import Content, DefinitionError, InputRejected, testing
+from refold import Content, DefinitionError, InputRejected, TaskEvent, testing
 from refold.core.errors import RefoldError
 from refold.engine import Engine, EngineError, NotConnected, TaskFilter
 from refold.export.engine import ExportEngine
+from refold.task_lifecycle import InMemoryPersistence, TaskLifecycle
 from refold.temporal import (
     Drained,
     RefoldPlugin,
@@ -39,6 +40,8 @@ class Wrong:
 NO: Any = 3
 """What nobody takes, for a type checker."""
 
+LIFECYCLE = TaskLifecycle("t", InMemoryPersistence())
+
 VALID = {
     "content": Content.from_text("go"),
     "skill": "hello",
@@ -49,6 +52,9 @@ VALID = {
     "timing": Timing(every=timedelta(hours=1)),
     "plugin": RefoldPlugin(),
     "engine": FakeEngine(),
+    "event": "start",
+    "effect": str,
+    "persistence": InMemoryPersistence(),
     "authenticate": bearer_keys({"key-of-ada": "ada"}),
 }
 """What is given for the other parameters that a call needs, where their type does not say."""
@@ -135,6 +141,7 @@ OWN = {
         (lambda_handler, DefinitionError),
         (connect, NotConnected),
         (Drained, ValueError),
+        (TaskLifecycle, InputRejected),
         (approval_app, DefinitionError),
         (bearer_keys, DefinitionError),
         (FakeEngine, ScriptError),
@@ -184,6 +191,18 @@ async def test_a_purge_says_what_it_takes() -> None:
                 await outcome_of(getattr(purge, name), given)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in vars(TaskLifecycle) if inspect.isfunction(vars(TaskLifecycle)[name])]
+)
+async def test_a_lifecycle_says_what_it_takes(name: str) -> None:
+    """
+    Before the store is asked for anything.
+    """
+    for parameter, given in wrong(getattr(TaskLifecycle, name)) if not name.startswith("_") else ():
+        with pytest.raises(InputRejected, match=rf"^{parameter} is .*; got .*Wrong"):
+            await outcome_of(getattr(TaskLifecycle("t", InMemoryPersistence()), name), given)
+
+
 @pytest.mark.parametrize("name", [name for name in ENGINE if hasattr(ExportEngine, name)])
 async def test_an_export_says_what_it_takes(name: str) -> None:
     """
@@ -207,6 +226,11 @@ async def test_an_export_says_what_it_takes(name: str) -> None:
         ),
         (lambda: RefoldPlugin([], threads=0), r"threads is a whole number, 1 or more; got 0 \(int\)$"),
         (lambda: RefoldPlugin([], threads=True), "threads is a whole number, 1 or more; got True"),
+        (
+            lambda: LIFECYCLE.transition(TaskEvent.START, cast(Any, "x")),
+            r"metadata is a dict or None; got 'x' \(str\)$",
+        ),
+        (lambda: LIFECYCLE.execute_idempotent("pay", NO), r"effect is a function; got 3 \(int\)$"),
         (lambda: testing.calls(NO), "tool is a text or a function; got 3"),
         (lambda: testing.passes(-1), r"seconds is a number, 0 to .*; got -1 \(int\)$"),
         (lambda: testing.passes(float("nan")), "seconds is a number, 0 to"),

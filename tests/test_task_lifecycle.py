@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,11 +13,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from refold.core.errors import InputRejected, InvalidTransitionError
+from refold.core.errors import DefinitionError, InputRejected, InvalidTransitionError
 from refold.core.lifecycle import TERMINAL, TRANSITION_TABLE, TaskEvent, TaskState
 from refold.core.values import DEEPEST
 from refold.effects import Done, NotDone
 from refold.engine import OutcomeUnknown
+from refold.projection import Projection
 from refold.task_lifecycle import (
     AgentTaskStateMachine,
     InMemoryPersistence,
@@ -28,6 +30,7 @@ from refold.task_lifecycle import (
     TookPlace,
 )
 from refold.task_store import SqlitePersistence
+from refold.temporal.dev import dev_server
 
 S, E = TaskState, TaskEvent
 
@@ -336,6 +339,32 @@ def test_executing_is_in_the_store_before_the_call(store: StatePersistence) -> N
     assert task.execute_idempotent("pay", pay) == 1
 
 
+async def pays(key: str) -> JsonValue:
+    return key
+
+
+def without_key() -> JsonValue:
+    return "paid"
+
+
+@pytest.mark.parametrize(
+    ("effect", "said"),
+    [
+        (pays, r"effect 'pay' is an `async def`, which nothing here awaits; give a plain function"),
+        (without_key, r"effect 'pay' cannot be called with its key alone: too many positional arguments"),
+        (lambda key, cents: cents, r"effect 'pay' cannot be called with its key alone: missing .*'cents'"),
+    ],
+)
+def test_what_cannot_be_performed_is_not_begun(store: StatePersistence, effect: Any, said: str) -> None:
+    """
+    So the right function may be given after the wrong one, and nobody has to find out whether it took place.
+    """
+    with pytest.raises(InputRejected, match=said):
+        TaskLifecycle("t", store).execute_idempotent("pay", effect)
+
+    assert TaskLifecycle("t", store).execute_idempotent("pay", lambda key: key) == "t:pay"
+
+
 def test_an_unknown_outcome_is_neither_repeated_nor_skipped(store: StatePersistence) -> None:
     """
     After a crash in the middle nobody knows, and whoever asks is told what to do.
@@ -585,3 +614,42 @@ def test_of_two_processes_one_moves_the_task(tmp_path: Path) -> None:
     stored = SqlitePersistence(tmp_path / "tasks.db").load("t")
     assert stored is not None
     assert (stored.state, stored.version) == (S.RETRYING, 2)
+
+
+# --- the file of the store
+
+
+def test_the_tables_of_a_projection_are_refused(tmp_path: Path) -> None:
+    """
+    They have the store's names and lack a column; they stay as they are.
+    """
+    file = tmp_path / "tasks.db"
+    Projection(str(file)).row("t")
+    before = file.read_bytes()
+
+    with pytest.raises(DefinitionError, match=r"(?s)tasks.db.*table task_checkpoints has the columns .*another file"):
+        SqlitePersistence(file)
+    assert file.read_bytes() == before
+
+
+async def test_the_file_of_a_development_server_is_refused(tmp_path: Path) -> None:
+    """
+    `refold dev --db` writes to it, and its tables are nobody's to add to.
+    """
+    async with dev_server(db=tmp_path / "tasks.db"):
+        with pytest.raises(DefinitionError, match=r"(?s)tasks.db.*the tasks of a Temporal server.*another file"):
+            SqlitePersistence(tmp_path / "tasks.db")
+
+    with contextlib.closing(sqlite3.connect(tmp_path / "tasks.db")) as db:
+        assert not db.execute("SELECT name FROM sqlite_master WHERE name LIKE 'task_c%'").fetchall()
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    """
+    SQLite itself does not say which.
+    """
+    (tmp_path / "text.db").write_text("something else " * 100)
+
+    for file in ("none/tasks.db", "text.db"):
+        with pytest.raises(sqlite3.DatabaseError, match=file):
+            SqlitePersistence(tmp_path / file)

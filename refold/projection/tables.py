@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue
 from sqlalchemy import (
@@ -44,7 +44,7 @@ from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TaskState
 from refold.projection.rows import TaskRow, TransitionRow, after, id_of
 from refold.sql import postgres
-from refold.sql.sqlite import write_ahead
+from refold.sql.sqlite import has_tables_of_a_server, write_ahead
 
 T = TypeVar("T")
 _LOCK = 0x70726F6A  # any number that nobody else locks: "proj"
@@ -98,10 +98,6 @@ _CLEARED = Table(
     Column("began", String(40), nullable=False),
 )
 """When each task that `clear` has removed made its first transition, which tells it from another task of its id."""
-
-
-_OF_A_SERVER = ("current_executions", "history_node")
-"""Tables that a Temporal server makes."""
 
 
 class ProjectionUnavailable(RefoldError):
@@ -390,7 +386,7 @@ class Projection:
 
     def _refuse_others(self, connection: Connection) -> None:
         known = inspect(connection)
-        if self._sqlite and all(known.has_table(name) for name in _OF_A_SERVER):
+        if self._sqlite and has_tables_of_a_server(cast(sqlite3.Connection, connection.connection.driver_connection)):
             problem = "it has the tasks of a Temporal server, which writes to it (`refold dev --db`); name another file"
             raise DefinitionError(self.place, [problem], what="projection")
         for table in _METADATA.sorted_tables:

@@ -12,6 +12,20 @@ STEP_S = 0.005
 """The pause between two tries, in seconds: SQLite's own first ones are as short."""
 
 
+_OF_A_SERVER = ("current_executions", "history_node")
+"""Tables that a Temporal server makes."""
+
+
+def has_tables_of_a_server(connection: sqlite3.Connection) -> bool:
+    """Whether the file has a Temporal server's tasks: `refold dev --db` writes to it, and locks others out.
+
+    Raises:
+        sqlite3.Error: The file cannot be read.
+    """
+    wanted = f"SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN {_OF_A_SERVER}"
+    return bool(connection.execute(wanted).fetchone()[0] == len(_OF_A_SERVER))
+
+
 def write_ahead(connection: sqlite3.Connection) -> None:
     """Switch a file to the write-ahead log, which is kept in the file, so that readers and a writer do not wait for
     each other. Tried again, since SQLite fails at once while another process switches the file.
