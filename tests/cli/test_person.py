@@ -38,6 +38,29 @@ def test_a_user_without_a_name_is_told_what_to_set(refold: Shell, monkeypatch: p
     assert refold("start", "hello", "I am Bob", "--id", "t2").exit == 0
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("start", "hello", "I am Ada"),
+        ("answer", "t1", "For sailors"),
+        ("cancel", "t1"),
+        ("approve", "t1"),
+        ("recover", "t1"),
+        ("fork", "t1", "--at", "1"),
+        ("schedule", "create", "s", "hello", "I am Ada", "--every", "2h"),
+    ],
+)
+def test_a_name_of_no_characters_is_nobodys(refold: Shell, words: tuple[str, ...]) -> None:
+    """
+    `--as "$WHO"`, where WHO is not set, does not act in the name of the user of the machine.
+    """
+    refold.start("research_loop", "Tides", "t1")
+    refused = refold(*words, "--as", "")
+
+    assert refused.exit == 2
+    assert "it is empty; give a name, or leave it out" in refused.err
+
+
 @pytest.mark.usefixtures("nameless")
 def test_whoever_has_no_name_can_cancel(refold: Shell) -> None:
     """

@@ -10,7 +10,7 @@ import typer
 
 from refold import temporal
 from refold.cli.errors import CallError
-from refold.cli.person import caller
+from refold.cli.person import caller, named
 from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.table import aligned, row
 from refold.cli.text.views import moment
@@ -78,6 +78,7 @@ By = Annotated[
         metavar="NAME",
         help="The person who starts the tasks. Else REFOLD_APPROVER, else your user name.",
         envvar="REFOLD_APPROVER",
+        callback=named,
     ),
 ]
 PauseOnFailure = Annotated[

@@ -9,7 +9,7 @@ import typer
 
 from refold.cli.errors import DONE, CallError
 from refold.cli.files import Files
-from refold.cli.person import As, caller, known_caller
+from refold.cli.person import As, caller, known_caller, named
 from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.views import FAILED
 from refold.cli.verb import Call, TaskId, add
@@ -40,6 +40,16 @@ Batch = Annotated[
 Previous = Annotated[
     str | None,
     typer.Option("--previous", metavar="TASK_ID", help="The task whose conversation the new task continues."),
+]
+StartedBy = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="NAME",
+        help="The person who starts the task. Else REFOLD_APPROVER, else your user name.",
+        envvar="REFOLD_APPROVER",
+        callback=named,
+    ),
 ]
 
 
@@ -73,15 +83,7 @@ async def start(
         str | None, typer.Option("--owner", help="The task's owner; a gate may exclude the owner from deciding.")
     ] = None,
     previous: Previous = None,
-    started_by: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            metavar="NAME",
-            help="The person who starts the task. Else REFOLD_APPROVER, else your user name.",
-            envvar="REFOLD_APPROVER",
-        ),
-    ] = None,
+    started_by: StartedBy = None,
     hold: Annotated[
         bool, typer.Option("--hold", help="The task stays planned, and does nothing, until `refold release`.")
     ] = False,
@@ -155,7 +157,11 @@ async def answer(
     by: Annotated[
         str | None,
         typer.Option(
-            "--as", metavar="NAME", help="Your name, for the journal. Else REFOLD_APPROVER.", envvar="REFOLD_APPROVER"
+            "--as",
+            metavar="NAME",
+            help="Your name, for the journal. Else REFOLD_APPROVER.",
+            envvar="REFOLD_APPROVER",
+            callback=named,
         ),
     ] = None,
     wait: Wait = False,
