@@ -14,6 +14,7 @@ from refold import Content, DefinitionError, InputRejected, TaskEvent, testing
 from refold.core.errors import RefoldError
 from refold.engine import Engine, EngineError, NotConnected, TaskFilter
 from refold.export.engine import ExportEngine
+from refold.projection import Projection, Projector
 from refold.task_lifecycle import InMemoryPersistence, TaskLifecycle
 from refold.temporal import (
     Drained,
@@ -55,6 +56,8 @@ VALID = {
     "event": "start",
     "effect": str,
     "persistence": InMemoryPersistence(),
+    "source": FakeEngine(),
+    "projection": Projection("tasks.db"),
     "authenticate": bearer_keys({"key-of-ada": "ada"}),
 }
 """What is given for the other parameters that a call needs, where their type does not say."""
@@ -142,6 +145,8 @@ OWN = {
         (connect, NotConnected),
         (Drained, ValueError),
         (TaskLifecycle, InputRejected),
+        (Projection, DefinitionError),
+        (Projector, DefinitionError),
         (approval_app, DefinitionError),
         (bearer_keys, DefinitionError),
         (FakeEngine, ScriptError),

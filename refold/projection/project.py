@@ -29,6 +29,7 @@ import structlog
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.engine import EngineError, Listed, Place, RunGone, TaskFilter, TaskNotFound
+from refold.engine.arguments import defining, takes
 from refold.projection.rows import TaskRow, TransitionRow
 from refold.projection.tables import Emptied, Gap, Projection, ProjectionUnavailable, RowRefused
 
@@ -109,6 +110,7 @@ class _Look:
 class Projector:
     """Brings a projection up to date, round by round."""
 
+    @takes(defining("Projector", "projector"))
     def __init__(
         self,
         source: Source,
@@ -124,6 +126,9 @@ class Projector:
             projection: The tables.
             hooks: Each is told of every transition.
             clock: Seconds, monotonic; for tests.
+
+        Raises:
+            DefinitionError: An argument is of another type, such as a hook alone in place of a list.
         """
         self._source, self._projection, self._hooks, self._clock = source, projection, tuple(hooks), clock
         self._known: dict[str, Listed] = {}  # as each was listed when it was read

@@ -42,6 +42,7 @@ from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, NoSuchModul
 from refold.core.errors import DefinitionError, RefoldError
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TaskState
+from refold.engine.arguments import defining, takes
 from refold.projection.rows import TaskRow, TransitionRow, after, id_of
 from refold.sql import postgres
 from refold.sql.sqlite import has_tables_of_a_server, write_ahead
@@ -127,7 +128,8 @@ class Projection:
         place: The file or database, without user and password.
     """
 
-    def __init__(self, named: str) -> None:
+    @takes(defining("Projection", "projection"))
+    def __init__(self, named: str | Path) -> None:
         """Open nothing yet.
 
         Args:
@@ -136,6 +138,7 @@ class Projection:
         Raises:
             DefinitionError: It names a folder, nothing, or an unsupported database, or the driver is not installed.
         """
+        named = str(named)
         if "://" not in named and (not named.strip() or Path(named).is_dir()):
             raise DefinitionError(named, ["it is no file; name a file, or postgresql://…"], what="projection")
         try:

@@ -1007,6 +1007,13 @@ def test_another_database_is_refused(named: str) -> None:
     assert "hunter2" not in str(refused.value)
 
 
+def test_a_path_names_a_file_as_its_text_does(file: Path) -> None:
+    """
+    As for the store of lifecycles.
+    """
+    assert Projection(file).place == Projection(str(file)).place == f"the file {file}"
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     """
     The error names the file.
