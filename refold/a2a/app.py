@@ -19,7 +19,7 @@ from refold.a2a.card.card import cards_for
 from refold.a2a.card.route import card_routes
 from refold.a2a.extensions import Activated, Timeline
 from refold.a2a.handler import Gateway, Parts
-from refold.a2a.media import JsonOnly, WholeFiles, told_as_json
+from refold.a2a.media import WholeBodies, told_as_json
 from refold.a2a.old_calls import checked
 from refold.a2a.rest import rest_routes
 from refold.a2a.security import Security, guards, known_caller
@@ -95,9 +95,8 @@ def a2a_app(
         middleware=[
             *([] if tracer is None else [Middleware(TracedRequests, tracer=tracer)]),
             *guards(security, engine.ping, url=settings.url, admission=admission, public=PUBLIC),
-            Middleware(JsonOnly),
-            Middleware(WholeFiles),
-            Middleware(Activated, declared=declared),
+            Middleware(WholeBodies),
+            *([Middleware(Activated, declared=declared)] if declared else []),
             Middleware(EventStreams, open_streams=open_streams),
         ],
         routes=[

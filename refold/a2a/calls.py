@@ -41,8 +41,9 @@ class Calls(DefaultServerCallContextBuilder):
         """See `ServerCallContextBuilder.build`."""
         context = super().build(request)
         context.state[_REQUEST] = request
-        if version := request.query_params.get(VERSION_HEADER):  # for clients that cannot set a header
-            context.state["headers"].setdefault(VERSION_HEADER.lower(), version)
+        headers = context.state["headers"]
+        if VERSION_HEADER.lower() not in headers and (version := request.query_params.get(VERSION_HEADER)):
+            headers[VERSION_HEADER.lower()] = version  # for clients that cannot set a header
         return context
 
 

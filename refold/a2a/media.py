@@ -30,31 +30,9 @@ _STANDARD = re.compile(r"[A-Za-z0-9+/\r\n]*+={0,2}[\r\n]*")
 """What the SDK's parser of 0.3 takes whole: it skips the other alphabet's `-` and `_`. With blanks it may be a text."""
 
 
-class JsonOnly:
-    """Middleware that refuses a request whose body is not JSON: with 400 over REST (A2A 1.0.1, 5.4), else 415."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        kind = Headers(scope=scope).get("content-type") if scope["type"] == "http" else None
-        if (
-            scope["type"] != "http"
-            or scope["method"] != "POST"
-            or kind is None
-            or _is_json(kind)
-            or _is_callback(scope)
-        ):
-            await self.app(scope, receive, send)
-            return
-        wrong = ContentTypeNotSupportedError(f"a request's body is JSON, not {kind}")
-        call = _id_in(await _body(receive)) if is_rpc(scope) else None
-        await _told(wrong, 415 if is_rpc(scope) else 400, scope, call)(scope, receive, send)
-
-
-class WholeFiles:
-    """Middleware that refuses a message with a file by value that is not base64. What callbacks bring is no message.
+class WholeBodies:
+    """Middleware that refuses a request whose body is not JSON: with 400 over REST (A2A 1.0.1, 5.4), else 415; and a
+    message with a file by value that is not base64. What callbacks bring is neither.
 
     The SDK's parsers would skip whatever is no base64, and take the rest for the file.
     """
@@ -67,13 +45,18 @@ class WholeFiles:
         if scope["type"] != "http" or scope["method"] != "POST" or _is_callback(scope):
             await self.app(scope, receive, send)
             return
-        body = await _body(receive)
-        if (number := _no_base64(body)) is None:
+        body, rpc = await _body(receive), is_rpc(scope)
+        kind = Headers(scope=scope).get("content-type")
+        wrong: A2AError
+        if kind is not None and not _is_json(kind):
+            wrong, status = ContentTypeNotSupportedError(f"a request's body is JSON, not {kind}"), 415 if rpc else 400
+        elif (number := _no_base64(body)) is not None:
+            said = f"parts[{number}] has a file that is not base64; encode its bytes, or send its url"
+            wrong, status = InvalidParamsError(said), 200 if rpc else 400
+        else:
             await self.app(scope, again(body, receive), send)
             return
-        wrong = InvalidParamsError(f"parts[{number}] has a file that is not base64; encode its bytes, or send its url")
-        rpc = is_rpc(scope)
-        await _told(wrong, 200 if rpc else 400, scope, _id_in(body) if rpc else None)(scope, receive, send)
+        await _told(wrong, status, scope, _id_in(body) if rpc else None)(scope, receive, send)
 
 
 async def told_as_json(request: Request, error: Exception) -> JSONResponse:

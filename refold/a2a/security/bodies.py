@@ -33,10 +33,9 @@ async def read(scope: Scope, receive: Receive, *, most: int, seconds: float) -> 
         Refused: It is larger than `most` bytes (413), takes longer than `seconds` (408), or the caller disconnected
             (400).
     """
-    too_large = Refused(413, f"a request holds at most {most} bytes; send large files by URL")
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > most:
-            raise too_large
+            raise _too_large(most)
     body = bytearray()
     try:
         async with asyncio.timeout(seconds):
@@ -46,7 +45,7 @@ async def read(scope: Scope, receive: Receive, *, most: int, seconds: float) -> 
                     raise Refused(400, "the request broke off")
                 body += message.get("body", b"")
                 if len(body) > most:
-                    raise too_large
+                    raise _too_large(most)
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
@@ -85,6 +84,10 @@ def check(body: bytes, *, depth: int, values: int) -> None:
     long_number = _LONG_NUMBER.search(body) and _LONG_NUMBER.search(_STRINGS.sub(b'""', body))  # in a text it is none
     if long_number or (_HALF_CHARACTER.search(body) and not _all_characters_whole(body)):
         raise _unreadable("the JSON has a number or a character that nobody can read")
+
+
+def _too_large(most: int) -> Refused:
+    return Refused(413, f"a request holds at most {most} bytes; send large files by URL")
 
 
 def _unreadable(message: str) -> Refused:
