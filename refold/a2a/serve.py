@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 
 from refold.a2a.connections import protocol
 from refold.a2a.security.settings import Security
-from refold.a2a.streams.sse import OpenStreams
+from refold.a2a.streams.sse import ENDS_STREAMS, OpenStreams
 from refold.web.hosts import with_peer
 
 DRAIN_S = 10
@@ -118,6 +118,7 @@ class _Server(uvicorn.Server):
         self._exits.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.lifespan.state[ENDS_STREAMS] = True
         await super().startup(sockets)
         self.ready()
 

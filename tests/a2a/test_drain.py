@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sse_starlette import sse
 
 from refold.a2a import Security, Settings, a2a_app
 from refold.a2a.serve import KEEP_ALIVE_S, bound, serve, url_of
@@ -82,6 +83,21 @@ async def test_open_streams_end_with_a_last_event(fake: FakeEngine, caplog: pyte
     assert [end.comment for end in ends] == ["the gateway stops; subscribe again with the last id"] * 2
     assert rest == [[], []]
     assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
+
+
+async def test_nothing_looks_again_and_again_whether_the_gateway_stops(
+    fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The server ends its streams itself. sse-starlette's loop, which would wake an idle gateway for ever, is not started.
+    """
+    state = sse._get_shutdown_state()
+    monkeypatch.setattr(state, "watcher_started", False)  # by a stream of another test, in this thread
+    async with running(fake) as (url, _), httpx.AsyncClient(timeout=60) as http:
+        task = await Calls(http, url).send(metadata={"skill": "ask"})
+        async with subscribed(http, url, task["id"]) as stream:
+            await anext(stream)
+            assert not state.watcher_started
 
 
 async def test_a_call_that_does_not_end_in_time_is_told(fake: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:

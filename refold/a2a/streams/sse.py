@@ -38,6 +38,9 @@ STOPPED = "the gateway stops; what it has begun goes on, so ask another one for 
 LAST_S = 1.0
 """Seconds that a client has to take the end of its stream."""
 
+ENDS_STREAMS = "refold.ends_streams"
+"""In the state of a request to a server that calls `OpenStreams.end` itself as it stops."""
+
 _DATA = b"data:"
 _UPDATES = ("statusUpdate", "artifactUpdate", "task")
 
@@ -107,6 +110,9 @@ def _paced(
         response = await serve(request)
         if isinstance(response, EventSourceResponse):
             _pace(response, every_s)
+            if request.scope.get("state", {}).get(ENDS_STREAMS):
+                # In its place sse-starlette would look twice a second, from the first stream on, whether uvicorn stops.
+                response._listen_for_exit_signal_with_grace = asyncio.Event().wait  # type: ignore[assignment]
         return response
 
     return served
