@@ -15,6 +15,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Literal
 
 from pydantic import JsonValue
@@ -151,6 +152,18 @@ def unfit_rate(given: JsonValue) -> str:
     if all(one is None or _is_price(one) for one in each):
         return ""
     return f'{RATE}={brief(given)} is no price; give US dollars for each, {{"input": 0.2, "output": 0.6}}'
+
+
+def misspelt(names: Iterable[str]) -> str:
+    """Which name of a setting is nearly that of a limit or a price; empty if none is.
+
+    A provider ignores such a name, and the call would have no limit.
+    """
+    for name in names:
+        near = get_close_matches(name, (OWNER_DAY, RATE), 1, 0.8)
+        if near and name != near[0]:
+            return f"there is no {name!r}; write {near[0]!r}"
+    return ""
 
 
 def _is_price(given: JsonValue) -> bool:

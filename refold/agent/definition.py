@@ -18,7 +18,7 @@ from refold.core.errors import SkillError
 from refold.core.gates import GatePolicy
 from refold.core.schema import adapter, first_line
 from refold.core.values import is_count
-from refold.cost import OWNER_DAY, RATE, unfit_owner_day, unfit_rate
+from refold.cost import OWNER_DAY, RATE, misspelt, unfit_owner_day, unfit_rate
 
 
 def as_given(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -73,6 +73,8 @@ def unfit_settings(settings: Any) -> Iterator[str]:
     if not isinstance(settings, Mapping):
         yield f"settings={settings!r}: they are a dict, such as {{'temperature': 0}}"
         return
+    if wrong := misspelt(map(str, settings)):
+        yield f"settings: {wrong}"
     for name, unfit in ((RATE, unfit_rate), (OWNER_DAY, unfit_owner_day)):
         if name in settings and (wrong := unfit(settings[name])):
             yield f"settings: {wrong}"

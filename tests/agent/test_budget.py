@@ -277,6 +277,8 @@ def test_a_last_answer_is_within_another_budget() -> None:
         pytest.param({OWNER_DAY: {"usd": 0}}, "is no limit", id="nothing"),
         pytest.param({OWNER_DAY: {"dollars": 5}}, "is no limit", id="misspelt"),
         pytest.param({OWNER_DAY: {"usd": float("nan")}}, "is no limit", id="nan"),
+        pytest.param({"owner_dy": {"usd": 5}}, "there is no 'owner_dy'; write 'owner_day'", id="a misspelt limit"),
+        pytest.param({"usd_per_million_token": None}, "write 'usd_per_million_tokens'", id="a misspelt price"),
         pytest.param({"timeout": "60"}, "timeout='60' is no number of seconds above 0", id="a time in a text"),
         pytest.param({"first_token_s": float("nan")}, "first_token_s=nan is no number of seconds", id="a time of nan"),
         pytest.param("cold", "settings='cold': they are a dict", id="no settings"),

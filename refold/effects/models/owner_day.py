@@ -23,7 +23,7 @@ from refold.conversation import LlmOutcome
 from refold.core.chat import Reply, Usage, paid_in_vain
 from refold.core.errors import DefinitionError
 from refold.core.retry_policy import Failure
-from refold.cost import NO_PRICE, NO_USAGE, OWNER_DAY, OWNER_DAY_SPENT, unfit_owner_day
+from refold.cost import NO_PRICE, NO_USAGE, OWNER_DAY, OWNER_DAY_SPENT, misspelt, unfit_owner_day
 from refold.effects.failures.building import permanent
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.ledger.ledgered_call import until_answered
@@ -86,6 +86,8 @@ async def within_day(day: OwnerDay, settings: Mapping[str, JsonValue], call: Cal
         Verdict: The limit is reached; the provider gave no count of tokens; the limit is in US dollars, and the model
             has no known price; or the setting is wrong.
     """
+    if wrong := misspelt(settings):
+        raise Verdict(permanent("configuration", f"settings: {wrong}"))
     if OWNER_DAY not in settings:
         return await call()
     limits = _limits(settings[OWNER_DAY])

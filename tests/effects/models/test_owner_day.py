@@ -200,6 +200,7 @@ async def test_a_limit_needs_a_count_of_tokens(
         pytest.param({"owner_day": {"usd": "5"}}, id="a text"),
         pytest.param({"owner_day": {"usd": 0}}, id="nothing"),
         pytest.param({"owner_day": {"tokens": True}}, id="a truth"),
+        pytest.param({"owner_dy": {"usd": 5}}, id="a misspelt limit"),
         pytest.param({"usd_per_million_tokens": 3}, id="one price"),
         pytest.param({"usd_per_million_tokens": {"input": 1}}, id="half a price"),
         pytest.param({"usd_per_million_tokens": {"input": -1, "output": 1}}, id="a negative price"),
