@@ -30,6 +30,7 @@ from refold.temporal.replay.values import clear, data_in
 from refold.temporal.worker.task.workflow import SkillWorkflow
 from tests.records import replaying
 from tests.temporal.chat_skills import ChatsWorkflow
+from tests.temporal.order_skills import MingledPartWorkflow
 from tests.temporal.worker.activated import Activated, failed, performed
 from workflows.hello import HelloWorkflow
 
@@ -38,6 +39,7 @@ class Failed(NamedTuple):
     """What an effect failed with."""
 
     detail: Mapping[str, Any]
+    type: str = "http_503"
 
 
 AT = "2026-01-01T00:00:00Z"
@@ -229,6 +231,12 @@ FAILED = {"kind": "transient", "type": "http_503", "message": "busy"}
         ),
         pytest.param(HelloWorkflow, Failed({**FAILED, "newer_field": 1}), "newer_field", id="a field of a failure"),
         pytest.param(HelloWorkflow, Failed({**FAILED, "kind": "newer"}), "kind", id="a kind of failure"),
+        pytest.param(
+            MingledPartWorkflow,
+            Failed({**FAILED, "type": "unknown_activity", "newer_field": 1}, "unknown_activity"),
+            "newer_field",
+            id="a field of what a worker says that has no such activity",
+        ),
     ],
 )
 async def test_a_worker_leaves_what_an_effect_of_a_newer_release_came_to_to_others(
@@ -244,9 +252,8 @@ async def test_a_worker_leaves_what_an_effect_of_a_newer_release_came_to_to_othe
         for one in task.activated(3, task.initialized("Ada"), replaying=replaying).successful.commands
         if one.HasField("schedule_activity")
     ]
-    came = (
-        failed(asked.seq, "http_503", brought.detail) if isinstance(brought, Failed) else performed(asked.seq, brought)
-    )
+    has_failed = isinstance(brought, Failed)
+    came = failed(asked.seq, brought.type, brought.detail) if has_failed else performed(asked.seq, brought)
     done = task.activated(6, came, replaying=replaying)
 
     if replaying:
@@ -254,6 +261,25 @@ async def test_a_worker_leaves_what_an_effect_of_a_newer_release_came_to_to_othe
     else:
         assert "another release of refold" in done.failed.failure.message
         assert unknown in done.failed.failure.message
+
+
+@pytest.mark.parametrize("kind", [HelloWorkflow, MingledPartWorkflow])
+async def test_a_failure_in_another_programs_form_fails_its_command(kind: type[SkillWorkflow]) -> None:
+    """
+    Whoever fails an activity, in another language or by hand, has a form of its own, which has our fields by chance:
+    no release could read it, and a task that waited for one would wait for ever.
+    """
+    task = Activated(kind, "t")
+    [asked] = [
+        one.schedule_activity
+        for one in task.activated(3, task.initialized("Ada")).successful.commands
+        if one.HasField("schedule_activity")
+    ]
+    form = {"kind": "declined", "type": "card", "message": "no money", "code": 51}
+
+    done = task.activated(6, failed(asked.seq, "CardError", form))
+
+    assert not done.HasField("failed"), done.failed.failure.message
 
 
 def test_a_worker_leaves_the_state_of_newer_skills_to_others() -> None:

@@ -246,7 +246,8 @@ def _classified(error: ApplicationError, command: Effect | None) -> Failure:
         try:
             return Failure.model_validate(error.details[0])
         except ValidationError as misfit:
-            own = isinstance(command, CallActivity)  # of the user's, with details of its own
-            if not own and adds(misfit, error.details[0]):
+            # A worker of refold writes the type in both places; whoever else fails an activity has details of its own.
+            own = isinstance(command, CallActivity) and error.type not in LEFT
+            if not own and adds(misfit, error.details[0]) and error.details[0].get("type") == error.type:
                 _leave_newer("reported this failure", problems(misfit))
     return Failure(kind=FailureKind.PERMANENT, type=error.type or "failed", message=error.message)
