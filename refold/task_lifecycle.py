@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Protocol, TypedDict, TypeVar, cast
 
 from pydantic import JsonValue
@@ -427,8 +428,12 @@ def _event(event: TaskEvent) -> TaskEvent:
 
 def _problem_with(effect: Callable[[str], JsonValue]) -> str:
     """Why the effect cannot be performed; empty if it can. Once it is marked as begun, nobody knows that it was not."""
-    if inspect.iscoroutinefunction(effect):
+    called = effect.func if isinstance(effect, partial) else effect
+    either = (effect, type(called).__call__)
+    if any(map(inspect.iscoroutinefunction, either)):
         return "is an `async def`, which nothing here awaits; give a plain function"
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in either):
+        return "is a generator, which nothing here iterates; give a plain function"
     try:
         inspect.signature(effect).bind("")
     except TypeError as error:

@@ -3,9 +3,10 @@
 import contextlib
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,19 @@ async def pays(key: str) -> JsonValue:
     return key
 
 
+class Pays:
+    async def __call__(self, key: str) -> JsonValue:
+        return key
+
+
+def yields(key: str) -> Iterator[str]:
+    yield key
+
+
+async def yields_later(key: str) -> AsyncIterator[str]:
+    yield key
+
+
 def without_key() -> JsonValue:
     return "paid"
 
@@ -351,6 +365,10 @@ def without_key() -> JsonValue:
     ("effect", "said"),
     [
         (pays, r"effect 'pay' is an `async def`, which nothing here awaits; give a plain function"),
+        (Pays(), r"effect 'pay' is an `async def`, which nothing here awaits; give a plain function"),
+        (partial(Pays()), r"effect 'pay' is an `async def`, which nothing here awaits; give a plain function"),
+        (yields, r"effect 'pay' is a generator, which nothing here iterates; give a plain function"),
+        (yields_later, r"effect 'pay' is a generator, which nothing here iterates; give a plain function"),
         (without_key, r"effect 'pay' cannot be called with its key alone: too many positional arguments"),
         (lambda key, cents: cents, r"effect 'pay' cannot be called with its key alone: missing .*'cents'"),
     ],
