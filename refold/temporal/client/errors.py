@@ -44,7 +44,7 @@ VERSION = SearchAttributeKey.for_keyword("TemporalWorkerDeploymentVersion")
 NOT_FITTING = "TMPRL1100"
 """Temporal's number for code that does not fit a history."""
 
-_MARKER = re.compile(r"patch marker encountered for change (\S+?),")
+_MARKER = re.compile(r"patch marker encountered for change (.+), but there is no")
 """What the SDK says where history has the marker of a patch that the code does not ask for."""
 
 MISSED_DEADLINE = "TMPRL1101"
@@ -347,8 +347,8 @@ def explained(failure: str, trace: str = "") -> str:
     if NOT_FITTING in failure and (marker := _MARKER.search(failure)) is not None:
         code = "release of refold" if marker[1].startswith("refold.") else "code"
         return (
-            f"{code} that asks for the patch {marker[1]!r} went on with it, and its worker's does not ask for that "
-            f"({failure}). Nothing is lost: run that {code} again, and the task goes on"
+            f"the task has gone on with the patch {marker[1]!r}, for which its worker's {code} does not ask "
+            f"({failure}). Nothing is lost: run the {code} that asks for it, and the task goes on"
         )
     if NOT_FITTING in failure:
         return (

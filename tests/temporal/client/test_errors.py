@@ -27,7 +27,10 @@ from refold.temporal.client.watch.reconnect import cut
 from refold.testing import play
 
 
-@pytest.mark.parametrize(("patch", "code"), [("refold.later", "release of refold"), ("mine", "code")])
+@pytest.mark.parametrize(
+    ("patch", "code"),
+    [("refold.later", "release of refold"), ("mine", "code"), ("the new rule, of May", "code")],
+)
 def test_what_a_rollback_misses_is_named(patch: str, code: str) -> None:
     """
     Code without a patch cannot replay what code with it has recorded: to ask for the patch would be no way out of
@@ -38,8 +41,8 @@ def test_what_a_rollback_misses_is_named(patch: str, code: str) -> None:
         f"{patch}, but there is no corresponding change command!"
     )
 
-    assert said.startswith(f"{code} that asks for the patch {patch!r} went on with it")
-    assert said.endswith(f"run that {code} again, and the task goes on")
+    assert said.startswith(f"the task has gone on with the patch {patch!r}, for which its worker's {code} does not ask")
+    assert said.endswith(f"run the {code} that asks for it, and the task goes on")
 
 
 @pytest.mark.parametrize(
