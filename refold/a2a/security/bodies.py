@@ -77,6 +77,8 @@ def check(body: bytes, *, depth: int, values: int) -> None:
         body.decode()
     except UnicodeDecodeError:
         raise _unreadable("the body is not UTF-8") from None
+    if json.detect_encoding(body) != "utf-8":  # the SDK would read UTF-16, in which half of a character may be a quote
+        raise _unreadable("the body is not UTF-8 without a byte order mark")
     if body.count(b",") + body.count(b"[") + body.count(b"{") >= values and _at_least(values).match(body):
         raise Refused(413, too_many(values))
     if body.count(b"[") + body.count(b"{") > depth and _deepest(body) > depth:
