@@ -79,7 +79,7 @@ def check(body: bytes, *, depth: int, values: int) -> None:
         raise _unreadable("the body is not UTF-8") from None
     if json.detect_encoding(body) != "utf-8":  # the SDK would read UTF-16, in which half of a character may be a quote
         raise _unreadable("the body is not UTF-8 without a byte order mark")
-    if body.count(b",") + body.count(b"[") + body.count(b"{") >= values and _at_least(values).match(body):
+    if body.count(b",") + body.count(b"[") + body.count(b"{") >= values and _more_than(values).match(body):
         raise Refused(413, too_many(values))
     if body.count(b"[") + body.count(b"{") > depth and _deepest(body) > depth:
         raise _unreadable(f"the JSON goes deeper than {depth} levels")
@@ -103,9 +103,10 @@ def too_many(values: int) -> str:
 
 
 @functools.cache
-def _at_least(values: int) -> re.Pattern[bytes]:
-    """What a body of so many values begins with: each value but the first stands behind a comma or a bracket."""
-    return re.compile(rb"""(?:[^",\[{]*+(?:%b[^",\[{]*+)*+[,\[{]){%d}+""" % (_STRING, values), re.DOTALL)
+def _more_than(values: int) -> re.Pattern[bytes]:
+    """What a body of more values begins with: each value but the first stands behind a comma, or first in brackets."""
+    passed = _STRING + rb"|[\[{]\s*+[\]}]"  # texts, and brackets with nothing in them
+    return re.compile(rb"""(?:[^",\[{]*+(?:(?:%b)[^",\[{]*+)*+[,\[{]){%d}+""" % (passed, values), re.DOTALL)
 
 
 def _deepest(body: bytes) -> int:
