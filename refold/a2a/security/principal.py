@@ -6,6 +6,8 @@ import re
 
 from starlette.authentication import BaseUser
 
+from refold.core.errors import shown
+
 NAME_CHARS = 256
 
 ROUTER = "(router)"
@@ -49,7 +51,7 @@ NOBODY = Principal("", known=False)
 def problem_with(name: object) -> str | None:
     """Why a caller cannot have this name; None if it can."""
     if not isinstance(name, str):
-        return f"it is no text, but {name!r}"
+        return f"it is no text, but {shown(name)}"
     if not name or name != name.strip():
         return "it is empty, or has space around it"
     if len(name) > NAME_CHARS:

@@ -524,6 +524,16 @@ async def test_a_name_of_the_application_can_own_tasks(name: str) -> None:
     assert "nobody can call under the name" in answer.json()["error"]["message"]
 
 
+async def test_of_a_name_that_is_no_text_the_caller_sees_the_beginning() -> None:
+    """
+    It may be anything that the application has, such as a row of its database.
+    """
+    async with mounted(Security(keys=KEYS, anonymous=None)) as http:
+        answer = await http.get("/", headers={"X-User": "7" * 1000})
+
+    assert answer.json()["error"]["message"].endswith(f"it is no text, but {'7' * 100} (int)")
+
+
 async def test_callers_of_the_application_call_so_often_too() -> None:
     """
     The rate is each caller's, whoever knows it.
