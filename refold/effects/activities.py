@@ -63,6 +63,7 @@ from refold.effects.asking import asked
 from refold.effects.attempt import (
     NEEDS_TASK,
     about_try,
+    another_release,
     as_application_error,
     effect,
     heartbeats,
@@ -145,8 +146,10 @@ class Effects(Resources):
         return _other_activity(self)
 
 
-def _declared(name: str) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
-    """As `activity.defn`, for an activity that a later release may give more arguments."""
+def _declared(
+    name: str, *, receipt: bool = False
+) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+    """As `activity.defn`, for an activity that a later release may give more arguments; see `another_release`."""
 
     def declare(perform: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         known = len(signature(perform).parameters)
@@ -154,7 +157,7 @@ def _declared(name: str) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
         @activity.defn(name=name)
         @wraps(perform)  # the SDK reads the types of the arguments
         async def attempt(*args: Any) -> Any:
-            _leave_more(args, known)
+            _leave_more(args, known, receipt=receipt)
             return await perform(*args)
 
         return attempt
@@ -162,7 +165,7 @@ def _declared(name: str) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
     return declare
 
 
-def _leave_more(args: Sequence[Any], known: int) -> None:
+def _leave_more(args: Sequence[Any], known: int, *, receipt: bool) -> None:
     """Leave a call with more arguments than this release knows to workers of the release that sent it.
 
     Raises:
@@ -170,7 +173,7 @@ def _leave_more(args: Sequence[Any], known: int) -> None:
     """
     if len(args) > known:
         message = f"another release of refold sent {len(args)} arguments, of which this worker knows {known}"
-        raise left_to_others("another_release", message)
+        raise another_release(message, receipt=receipt)
 
 
 def _llm_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
@@ -301,7 +304,7 @@ class ToolAttempt:
 
 
 def _tool_activity(effects: Resources, tool: Tool) -> Callable[..., Awaitable[Any]]:
-    @_declared(TOOL + tool.spec.name)
+    @_declared(TOOL + tool.spec.name, receipt=tool.ledgered)
     async def call_tool(
         command: RawValue,
         decided: int | bool = 0,
@@ -316,9 +319,9 @@ def _tool_activity(effects: Resources, tool: Tool) -> Callable[..., Awaitable[An
     ) -> JsonValue:
         tried = ToolAttempt(
             name=tool.spec.name,
-            command=readable(CallTool, command),
+            command=readable(CallTool, command, receipt=tool.ledgered),
             decided=decided,
-            given=None if given is None else readable(Given, given),
+            given=None if given is None else readable(Given, given, receipt=tool.ledgered),
             owner=owner,
             returns=tool.result,
             ledger=ledger,
@@ -449,7 +452,7 @@ def _other_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
         kind = activity.info().activity_type
         name = kind.removeprefix(TOOL)
         if kind.startswith(TOOL):
-            _leave_more(args, TOOL_ARGUMENTS)
+            _leave_more(args, TOOL_ARGUMENTS, receipt=True)
         if kind.startswith(TOOL) and effects.mcp is not None and name in effects.mcp:
             return await _mcp_tool(effects, effects.mcp, args)
         if kind.startswith(TOOL):
@@ -500,13 +503,13 @@ async def _mcp_tool(effects: Resources, mcp: McpTools, args: Sequence[RawValue])
 
 def _attempt(args: Sequence[RawValue]) -> ToolAttempt:
     """The attempt that the arguments of the dynamic activity are about."""
-    command, read = readable(CallTool, args[0]), activity.payload_converter().from_payload
+    command, read = readable(CallTool, args[0], receipt=True), activity.payload_converter().from_payload
     return ToolAttempt(
         name=unpinned(command.name)[0],
         command=command,
         # Without a type, since read as a number `true` would be the first fence.
         decided=read(args[1].payload) if len(args) > 1 else 0,
-        given=readable(Given, args[2]) if len(args) > 2 and args[2].payload.data else None,
+        given=readable(Given, args[2], receipt=True) if len(args) > 2 and args[2].payload.data else None,
         owner=read(args[3].payload, str) if len(args) > 3 else None,
     )
 

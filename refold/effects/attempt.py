@@ -364,8 +364,20 @@ def left_to_others(type: str, message: str, *, kind: FailureKind = FailureKind.P
     )
 
 
-def readable(kind: type[V], given: Any) -> V:
-    """An activity's argument, as a value of refold.
+def another_release(message: str, *, receipt: bool) -> ApplicationError:
+    """The error of an attempt of which only another release's workers know what it asks for.
+
+    Args:
+        message: What this worker does not know.
+        receipt: The effect may have a receipt: a worker that knew it may have performed it and been lost, so this one
+            cannot say that it never took place.
+    """
+    kind = FailureKind.UNKNOWN if receipt else FailureKind.PERMANENT
+    return left_to_others("another_release", message, kind=kind)
+
+
+def readable(kind: type[V], given: Any, *, receipt: bool = False) -> V:
+    """An activity's argument, as a value of refold; see `another_release`.
 
     Raises:
         ApplicationError: It does not fit: another release of refold wrote it, and its workers can read it.
@@ -377,7 +389,7 @@ def readable(kind: type[V], given: Any) -> V:
         return kind.model_validate(given)
     except ValidationError as error:
         message = f"this worker cannot read the command, which another release of refold wrote: {problems(error)}"
-        raise left_to_others("another_release", message) from None
+        raise another_release(message, receipt=receipt) from None
 
 
 @contextmanager
