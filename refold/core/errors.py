@@ -28,6 +28,9 @@ from typing import Any
 from refold.core.retry_policy import Failure
 from refold.core.values import has_set, text
 
+AWAIT = "write `await ctx...`"
+"""What to do about a forgotten `await`; a part of an error's text."""
+
 # `<object at 0x7f…>` is another one in each process; a journal is the same in all.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 
-from refold.core.errors import SkillError
+from refold.core.errors import AWAIT, SkillError
 
 T = TypeVar("T")
 Schema = str | dict[str, JsonValue]
@@ -146,7 +146,7 @@ def problems(error: ValidationError) -> str:
     found = []
     for detail in error.errors(include_url=False, include_context=False):
         where = ".".join(str(step) for step in detail["loc"])
-        said = f"{detail['msg']}; write `await ctx...`" if isawaitable(detail["input"]) else detail["msg"]
+        said = f"{detail['msg']}; {AWAIT}" if isawaitable(detail["input"]) else detail["msg"]
         found.append(f"{where}: {said}" if where else said)
     return "; ".join(found)
 

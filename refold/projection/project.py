@@ -149,8 +149,9 @@ class Projector:
         await self._tell(done)
         due = [self._known[id] for id, look in self._looks.items() if look.due <= now]
         for start in range(0, len(due), AT_ONCE):
-            await self._read(due[start : start + AT_ONCE], now, done)
-            if done.unread.keys() & {one.task_id for one in due}:
+            batch = due[start : start + AT_ONCE]
+            await self._read(batch, now, done)
+            if any(one.task_id in done.unread for one in batch):
                 break  # where no worker answers, each may have waited for ten seconds: a later round asks the others
         if due:
             await self._tell(done)

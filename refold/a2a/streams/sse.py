@@ -112,6 +112,7 @@ def _paced(
             _pace(response, every_s)
             if request.scope.get("state", {}).get(ENDS_STREAMS):
                 # In its place sse-starlette would look twice a second, from the first stream on, whether uvicorn stops.
+                # It is private, and has no public setting: under another name, the looking is all that comes back.
                 response._listen_for_exit_signal_with_grace = asyncio.Event().wait  # type: ignore[assignment]
         return response
 

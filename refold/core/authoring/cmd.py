@@ -33,7 +33,7 @@ from refold.core.commands import (
     Sleep,
 )
 from refold.core.content import Artifact, Content, as_content, stored
-from refold.core.errors import SkillError, brief, shown
+from refold.core.errors import AWAIT, SkillError, brief, shown
 from refold.core.gates import GatePolicy
 from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import problems, reference_of, schema_of
@@ -322,7 +322,7 @@ def as_json(value: Any, what: str, *named: object) -> JsonValue:
 def _no_data(value: Any) -> NoReturn:
     """Called for a value of a type that JSON does not have."""
     if isawaitable(value):
-        raise NoData(f"it holds {brief(value)}; write `await ctx...`")
+        raise NoData(f"it holds {brief(value)}; {AWAIT}")
     raise NoData(f"Unable to serialize unknown type: {type(value)}")
 
 

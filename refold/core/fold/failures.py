@@ -228,9 +228,11 @@ def _workers_failed(draft: Draft, pending: Pending, failed: CommandFailed) -> bo
     kind, again_s, policy = failed.failure.kind, failed.failure.again_s, policy_of(draft, pending)
     if _role(pending) is Role.UNDO:
         return again_s > 0 and pending.retries < policy.max_retries
+    if kind is FailureKind.TRANSIENT:
+        return False
+    if pending.looks < policy.probes_for(again_s):
+        return True
     endless = kind is FailureKind.UNKNOWN and policy.on_unknown == "repeat" and again_s > 0 and policy.probe_s > 0
-    if kind is FailureKind.TRANSIENT or pending.looks < policy.probes_for(again_s):
-        return kind is not FailureKind.TRANSIENT
     return endless and not (failed.failure.type == NO_TOOL and draft.patched(NO_TOOL_ENDS))
 
 

@@ -11,14 +11,11 @@ from pydantic import JsonValue, ValidationError
 
 from refold.core.codec import codec, copied
 from refold.core.commands import AskApproval, AskUser, CallLlm, Command, Sleep
-from refold.core.errors import CommandError, DecodeError, SkillError, brief
+from refold.core.errors import AWAIT, CommandError, DecodeError, SkillError, brief
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
 
 T = TypeVar("T")
-
-AWAIT = "write `await ctx...`"
-"""What is to be done about a forgotten `await`; a part of an error's text."""
 
 
 class NotAwaited:

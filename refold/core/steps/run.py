@@ -19,7 +19,7 @@ from refold.core.authoring.transition import NOTHING, PATCH_REFUSED, UNCHANGED, 
 from refold.core.commands import AskApproval, AskUser, fingerprint
 from refold.core.content import Content
 from refold.core.contracts.contract import NO_CONTRACT
-from refold.core.errors import CommandError, DecodeError, ReplayMismatch, SkillError, brief, first_of
+from refold.core.errors import AWAIT, CommandError, DecodeError, ReplayMismatch, SkillError, brief, first_of
 from refold.core.events import UserMessage
 from refold.core.fold.questions import reply_value
 from refold.core.fold.snapshot import Receipt, ReceiptStatus
@@ -289,7 +289,7 @@ class Drive:
             for one in forgotten:
                 one.close()
             raise SkillError(
-                f"step {step.name!r} made {forgotten[0].named} and never awaited it; write `await ctx...`, or "
+                f"step {step.name!r} made {forgotten[0].named} and never awaited it; {AWAIT}, or "
                 "`await ctx.gather(...)` for several"
             )
         if isinstance(outcome, Transition):
