@@ -485,6 +485,7 @@ class ByHeader(AuthenticationBackend):
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser] | None:
         name = conn.headers.get("x-user")
+        # A number for a name is the mistake that is tried.
         return None if name is None else (AuthCredentials(), SimpleUser(int(name) if name.isdecimal() else name))  # type: ignore[arg-type]
 
 

@@ -37,6 +37,7 @@ async def says_what_it_never_awaited(ctx: Ctx) -> Transition:
 
 
 async def asks_for_what_it_never_awaited(ctx: Ctx) -> Transition:
+    # The missing await is the mistake that is tried; a type checker finds it.
     return ctx.complete(await ctx.ask("paid", "Paid?", callback=ctx.callback("paid"), expect=str))  # type: ignore[call-overload]
 
 
