@@ -75,7 +75,7 @@ class RetryPolicy(Value):
         on_unknown: When it stays unknown whether the effect took place: `ask` blocks the task until a person decides;
             `fail` delivers the failure to the skill; `repeat` sends the command again, without end. An effect that
             must not be repeated is then looked up by its probe, not repeated; without a probe, or if no worker has the
-            tool any more, a person decides.
+            tool any more or can read the call, a person decides.
         fallback_on: Types of permanent failures after which a call with several models asks the next one.
         probe_s: Seconds before the first probe of a dependency that is down, or of a command whose workers failed
             (`Failure.again_s`); twice as many before each next one.

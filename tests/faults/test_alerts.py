@@ -23,7 +23,7 @@ import yaml
 from refold import InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
 from refold.temporal import TemporalEngine
-from refold.temporal.client import search
+from refold.temporal.client.index import search
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
 from tests.faults.alarming_skills import NOBODYS

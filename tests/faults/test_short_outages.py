@@ -17,7 +17,7 @@ from temporalio.client import Client
 from refold import Content, Status
 from refold.core.fold.journal import Entry
 from refold.temporal import TemporalEngine
-from refold.temporal.client import search
+from refold.temporal.client.index import search
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer, dev_server

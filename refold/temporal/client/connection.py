@@ -34,7 +34,8 @@ from refold.core.errors import DefinitionError
 from refold.effects.asking import asked
 from refold.engine import NotConnected, TaskNotFound
 from refold.formats import known_here
-from refold.temporal.client import search, stopped
+from refold.temporal.client import stopped
+from refold.temporal.client.crowds import Crowds
 from refold.temporal.client.errors import (
     in_failed_state,
     is_missing,
@@ -45,7 +46,8 @@ from refold.temporal.client.errors import (
 )
 from refold.temporal.client.failed import try_anew
 from refold.temporal.client.fleet.fitting import of_fitting_worker
-from refold.temporal.client.newest_first import Windows
+from refold.temporal.client.index import search
+from refold.temporal.client.index.newest_first import Windows
 from refold.temporal.client.record_cache import Standing
 from refold.temporal.data import search_attributes
 from refold.temporal.data.payloads import data_converter
@@ -92,6 +94,7 @@ class Connection:
         task_queue: The workers that serve new tasks.
         patience: How long a worker may take to answer a query before it counts as not there.
         windows: Where the newest tasks of each filter were found.
+        crowds: The callers of each task.
         made_by: The process that made it.
     """
 
@@ -99,6 +102,7 @@ class Connection:
     task_queue: str
     patience: timedelta = PATIENCE
     windows: Windows = field(default_factory=Windows, compare=False)
+    crowds: Crowds = field(default_factory=Crowds, compare=False)
     made_by: int = field(default_factory=os.getpid, compare=False)
 
     @property

@@ -37,8 +37,9 @@ from refold.engine.arguments import Count, defining, methods_take, takes
 from refold.engine.decisions import DecidesOne
 from refold.engine.refusals import check_delivery_id, check_later, check_skill_id, check_task_id, checked, message_of
 from refold.record import Explanation, TaskRecord, explain
-from refold.temporal.client import lineage, listing, starting, updates, views
+from refold.temporal.client import lineage, starting, updates, views
 from refold.temporal.client.connection import PATIENCE, Connection, connected, queue_of
+from refold.temporal.client.index import listing
 from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.record import read_record
 from refold.temporal.client.record_cache import RecordCache

@@ -22,7 +22,6 @@ from refold.core.lifecycle import Status, TaskState, derive_status
 from refold.engine import Build, EngineError, NoWorker, RunGone, StorageError, TaskNotFound
 from refold.engine.refusals import no_journal
 from refold.lineage.recover import lacks, may_lack
-from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import (
     is_missing,
@@ -32,6 +31,7 @@ from refold.temporal.client.errors import (
     under_way,
     why_unanswered,
 )
+from refold.temporal.client.index import search
 from refold.temporal.client.views import result_of, why_ended
 from refold.temporal.data.marks import marks_of
 from refold.temporal.data.payloads import PartsCodec, Stored, load

@@ -21,9 +21,10 @@ from refold.engine import EngineError, OffspringView, TaskNotFound
 from refold.engine.refusals import not_failed, not_over, part_not_over, recovered_before
 from refold.lineage.fork import unforkable
 from refold.lineage.recover import sent_again
-from refold.temporal.client import search, views
+from refold.temporal.client import views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
+from refold.temporal.client.index import search
 from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.record import start_of
 from refold.temporal.data.priority import is_batch

@@ -18,9 +18,9 @@ from refold.engine import EngineError, NoWorker, StorageError, TaskNotFound
 from refold.engine.refusals import START_REFUSED
 from refold.engine.view import with_first
 from refold.record import TaskRecord, record_of, with_entries
-from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import is_missing, of_task, server_away, server_refused, why_unanswered
+from refold.temporal.client.index import search
 from refold.temporal.client.record_cache import RecordCache, Standing
 from refold.temporal.client.views import result_of, why_refused
 from refold.temporal.data.inputs import start_from

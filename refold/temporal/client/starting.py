@@ -19,10 +19,11 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import Status, TaskState
 from refold.engine import NotConnected, TaskExists, TaskNotFound, TaskView
 from refold.engine.view import not_begun
-from refold.temporal.client import search, views
+from refold.temporal.client import views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_away, server_refused, timed_out, unwritable, why_unanswered
 from refold.temporal.client.fleet import unserved
+from refold.temporal.client.index import search
 from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.lineage import Origin
 from refold.temporal.client.record import start_of

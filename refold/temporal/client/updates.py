@@ -29,10 +29,10 @@ from refold.divergence import DIFFERS
 from refold.engine import CodeChanged, Decision, NotConnected, NoWorker, Taken, TaskNotFound, TaskView
 from refold.engine.decisions import decision_of, gate_of, holder_of
 from refold.engine.refusals import is_over, nothing_to_cancel
-from refold.temporal.client import search, views
+from refold.temporal.client import views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
+from refold.temporal.client.crowds import NoTurn
 from refold.temporal.client.errors import (
-    cancelable,
     in_failed_state,
     of_task,
     server_refused,
@@ -40,6 +40,7 @@ from refold.temporal.client.errors import (
     why_silent,
 )
 from refold.temporal.client.fleet.fitting import of_fitting_worker
+from refold.temporal.client.index import search
 from refold.temporal.data import signing
 from refold.temporal.data.payloads import codec_in
 from refold.temporal.data.wire import CANCEL_REASON, CODE_DIFFERS, REFUSED_LATE, Accepted, SignedDecision
@@ -90,11 +91,13 @@ async def update(
     send = partial(
         handle.execute_update, name, args=arguments, id=update_id, rpc_timeout=UPDATE_PATIENCE, result_type=answer
     )
+    in_turn = partial(connection.crowds.of(task_id).send, send)
     try:
-        with cancelable():
-            found: A = await of_fitting_worker(connection.client, task_id, send)
+        found: A = await of_fitting_worker(connection.client, task_id, in_turn)
     except PydanticSerializationError as error:
         raise unwritable(error) from None
+    except NoTurn:
+        raise await _not_taken(connection, task_id, name, sent=False) from None
     except RPCTimeoutOrCancelledError:
         raise await _not_taken(connection, task_id, name) from None
     except (WorkflowUpdateFailedError, RPCError) as error:
@@ -129,7 +132,7 @@ async def look_after(connection: Connection, task_id: str, name: str) -> TaskVie
         Taken: The server does not answer any more; the message says that the update is not to be sent again.
     """
     try:
-        return await views.look(connection, task_id)
+        return await connection.crowds.of(task_id).look(partial(views.look, connection, task_id))
     except NotConnected as error:
         raise Taken(
             f"task {task_id!r} has taken the {_SAID.get(name, name)}, which is not to be sent again; how it stands now "
@@ -149,14 +152,14 @@ def _type_of(error: WorkflowUpdateFailedError | RPCError) -> str | None:
     return error.cause.type if isinstance(error.cause, ApplicationError) else None
 
 
-async def _not_taken(connection: Connection, task_id: str, name: str) -> NoWorker:
+async def _not_taken(connection: Connection, task_id: str, name: str, *, sent: bool = True) -> NoWorker:
     name = _SAID.get(name, name)
     why = await why_silent(connection.client, await connection.describe(task_id))
     kind = CodeChanged if DIFFERS in why else NoWorker
-    return kind(
-        f"task {task_id!r} cannot take the {name}: {why}. It may still take it later: look at the task before you send "
-        "it again"
-    )
+    then = "It may still take it later: look at the task before you send it again"
+    if not sent:
+        then = "It was not sent, since others waited before it: send it again later"
+    return kind(f"task {task_id!r} cannot take the {name}: {why}. {then}")
 
 
 async def decide(

@@ -25,9 +25,9 @@ from refold.core.lifecycle import Ending, derive_status
 from refold.engine import NoWorker, TaskNotFound, TaskView, UnknownSkill
 from refold.engine.refusals import start_refused
 from refold.formats import NewerFields, known_here
-from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import of_task, why_effects_wait, why_unanswered
+from refold.temporal.client.index import search
 from refold.temporal.data.search_attributes import state_since
 from refold.temporal.data.wire import RESULT_MEMO, TaskResult
 

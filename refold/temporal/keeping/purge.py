@@ -23,9 +23,10 @@ from refold.core.lifecycle import TaskState
 from refold.core.values import Value, lean
 from refold.engine import EngineError, OffspringView, TaskFilter, TaskNotFound
 from refold.engine.arguments import methods_take
-from refold.temporal.client import lineage, search
+from refold.temporal.client import lineage
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
+from refold.temporal.client.index import search
 from refold.temporal.data.payloads import PartsCodec
 from refold.temporal.data.storage import ENV as STORAGE_ENV
 from refold.temporal.data.storage import WRITTEN_LATELY, Storage

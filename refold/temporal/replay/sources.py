@@ -22,10 +22,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import InputRejected
 from refold.engine import TaskFilter
-from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals
-from refold.temporal.client.newest_first import NewestFirst
+from refold.temporal.client.index import search
+from refold.temporal.client.index.newest_first import NewestFirst
 from refold.temporal.replay.replaying import Replayed
 
 Source = AsyncGenerator[WorkflowHistory | Replayed]

@@ -45,10 +45,11 @@ from refold.core.values import shortened
 from refold.engine import EngineError, Listed, ScheduleNotFound, ScheduleView
 from refold.engine.arguments import Count, methods_take
 from refold.engine.refusals import check_skill_id, checked, message_of
-from refold.temporal.client import search, starting, views
+from refold.temporal.client import starting, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import is_missing, refusals, server_refused, unwritable
-from refold.temporal.client.newest_first import NewestFirst
+from refold.temporal.client.index import search
+from refold.temporal.client.index.newest_first import NewestFirst
 from refold.temporal.data.inputs import input_of, start_from
 from refold.temporal.data.priority import priority_of
 from refold.temporal.data.search_attributes import CONTEXT, STATE_AT, STATUS_AT

@@ -23,7 +23,7 @@ from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import level
 from refold.temporal.client.fleet.polling import POLLING_S
-from refold.temporal.client.search import IN_LISTS, UNTAKEN, quoted, until
+from refold.temporal.client.index.search import IN_LISTS, UNTAKEN, quoted, until
 from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT, STATUS_AT, state_since
 
 EVERY_S = 15.0

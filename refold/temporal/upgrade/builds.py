@@ -16,7 +16,7 @@ from temporalio.common import SearchAttributeKey
 from refold.engine import EngineError
 from refold.temporal.client.errors import refusals, set_current
 from refold.temporal.client.fleet.polling import POLLING_S, polls_of
-from refold.temporal.client.search import BUILD_IDS
+from refold.temporal.client.index.search import BUILD_IDS
 
 DEPLOYMENT = SearchAttributeKey.for_keyword("TemporalWorkerDeployment")
 _BUILD = "unversioned:"

@@ -27,10 +27,10 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, W
 from refold.core.errors import InputRejected
 from refold.core.values import Value, lean
 from refold.engine import EngineError, TaskFilter, TaskNotFound
-from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.engine import TemporalEngine
 from refold.temporal.client.errors import refusals, set_current, why_silent
+from refold.temporal.client.index import search
 from refold.temporal.upgrade.builds import Target, Targets, builds_of, overriding
 from refold.temporal.upgrade.checks import Checks, Misfit, under_way
 from refold.temporal.upgrade.pace import Pace

@@ -23,8 +23,8 @@ from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS, leave_threads
 from refold.engine.arguments import Count, defining, takes
 from refold.seen.logs import logger
-from refold.temporal.client import search
 from refold.temporal.client.connection import connected, queue_of
+from refold.temporal.client.index import search
 from refold.temporal.seen.ready import answering, check_place, worker_checks
 from refold.temporal.seen.runtime import measure
 from refold.temporal.serverless.drain import Drained

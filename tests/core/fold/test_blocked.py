@@ -20,6 +20,7 @@ from refold import (
     table,
 )
 from refold.core.events import DependencyResolved
+from refold.core.fold.failures import UNKNOWN_HERE
 from tests.core.byhand import ByHand, busy, refused, unknown
 
 PATIENT = RetryPolicy(max_retries=2, on_exhausted="block")
@@ -535,12 +536,13 @@ def test_what_is_to_be_repeated_is_asked_for_without_end(cut: bool) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("type", sorted(UNKNOWN_HERE))
 @pytest.mark.parametrize("release", ["this", "before"])
-def test_a_tool_that_no_worker_has_any_more_is_a_persons(cut: bool, release: str) -> None:
+def test_a_call_that_no_worker_can_make_any_more_is_a_persons(cut: bool, release: str, type: str) -> None:
     """
     It cannot be repeated, and nothing else can look it up: after as long as other workers are asked, a person decides.
     """
-    gone = unknown().model_copy(update={"type": "unknown_tool", "again_s": 600.0})
+    gone = unknown().model_copy(update={"type": type, "again_s": 600.0})
     task = ByHand(once(REPEATS), cut=cut, patched=lambda _: release == "this")
     task.say()
     task.fail("charge", gone)

@@ -21,7 +21,7 @@ from refold.core.content import as_content
 from refold.core.lifecycle import TaskState
 from refold.engine import EngineError, Listed, RunGone, TaskFilter
 from refold.temporal import TemporalEngine
-from refold.temporal.client import search
+from refold.temporal.client.index import search
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder, Off
 from tests.temporal.test_task import settled

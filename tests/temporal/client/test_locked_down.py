@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold import Content, InputRejected, Status
 from refold.engine import EngineError, NotConnected, UnknownSkill
 from refold.temporal import TemporalEngine, connect
-from refold.temporal.client import search
+from refold.temporal.client.index import search
 from refold.temporal.data.search_attributes import KINDS
 from refold.temporal.dev import DevServer
 from tests.temporal.client.between import Call, between

@@ -18,7 +18,7 @@ from refold import Content, InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
 from refold.seen import meters
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.client import search
+from refold.temporal.client.index import search
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.search_attributes import STATE, state_since
 from refold.temporal.data.storage import Folder

@@ -11,10 +11,11 @@ from temporalio.client import WorkflowExecutionStatus
 
 from refold.engine import CodecError, Listed, Place, StorageError, TaskFilter, TaskNotFound, TaskView
 from refold.formats import NewerFormat
-from refold.temporal.client import search, views
+from refold.temporal.client import views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals
-from refold.temporal.client.newest_first import EPOCH, NewestFirst
+from refold.temporal.client.index import search
+from refold.temporal.client.index.newest_first import EPOCH, NewestFirst
 
 AT_ONCE = 10
 """How many tasks are looked at together."""

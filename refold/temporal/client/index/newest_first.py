@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
-from refold.temporal.client.search import quoted
+from refold.temporal.client.index.search import quoted
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(microseconds=1)

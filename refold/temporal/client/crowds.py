@@ -1,0 +1,102 @@
+"""Many callers of one task at once: their updates are sent in turn, and one look at the task serves all who wait.
+
+Rule 1: at most `AT_ONCE` updates of one client wait for a task; the others are sent in the order they came.
+Rule 2: they are sent for as long as the task answers somebody. Once it answers nobody, no one that waited is sent.
+Rule 3: a caller is told what a look found that began after it asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from temporalio.client import RPCTimeoutOrCancelledError
+
+from refold.core.errors import RefoldError
+from refold.engine import TaskView
+from refold.temporal.client.errors import cancelable, server_away
+
+T = TypeVar("T")
+
+AT_ONCE = 8
+"""A server lets ten updates wait for one workflow, unless it is told otherwise: two are left to other clients."""
+
+
+class NoTurn(Exception):
+    """An update was not sent: the task answered none of those that were sent before it."""
+
+
+class Crowd:
+    """The callers of one task."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._answers = 0
+        self._silences = 0
+        self._looking = asyncio.Lock()
+        self._looks = 0
+        self._found: TaskView | RefoldError | None = None
+
+    async def send(self, update: Callable[[], Awaitable[T]]) -> T:
+        """Send an update when its turn comes.
+
+        Raises:
+            NoTurn: It was not sent.
+            Exception: Whatever `update` raises.
+        """
+        silences = self._silences
+        async with self._places:
+            if self._silences > silences:
+                raise NoTurn
+            answers = self._answers
+            try:
+                with cancelable():
+                    found = await update()
+            except Exception as error:
+                if not (isinstance(error, RPCTimeoutOrCancelledError) or server_away(error)):
+                    self._answers += 1
+                elif self._answers == answers:
+                    self._silences += 1
+                raise
+            self._answers += 1
+            return found
+
+    async def look(self, look: Callable[[], Awaitable[TaskView]]) -> TaskView:
+        """What `look` finds, or the `look` of another caller that began after this one asked.
+
+        Raises:
+            RefoldError: Whatever that look raises.
+        """
+        wanted = self._looks + 1
+        async with self._looking:
+            if self._looks < wanted:
+                self._looks += 1
+                try:
+                    self._found = await look()
+                except RefoldError as error:
+                    self._found = error
+                except BaseException:  # this caller is canceled: the next one looks itself
+                    self._looks -= 1
+                    raise
+            found = self._found
+        if isinstance(found, RefoldError):
+            raise found
+        assert found is not None
+        return found
+
+
+class Crowds:
+    """The callers of each task, kept while there are any."""
+
+    def __init__(self) -> None:
+        self._crowds: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], Crowd] = WeakValueDictionary()
+
+    def of(self, task_id: str) -> Crowd:
+        """The callers of a task, in this event loop."""
+        key = (asyncio.get_running_loop(), task_id)
+        crowd = self._crowds.get(key)
+        if crowd is None:
+            crowd = self._crowds[key] = Crowd()
+        return crowd
