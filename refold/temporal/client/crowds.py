@@ -2,20 +2,21 @@
 
 Rule 1: at most `AT_ONCE` updates of one client wait for a task; the others are sent in the order they came.
 Rule 2: they are sent for as long as the task answers somebody. Once it answers nobody, no one that waited is sent.
-Rule 3: a caller is told what a look found that began after it asked.
+Rule 3: a caller is told what a look found that began after the caller asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Generic, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from temporalio.client import RPCTimeoutOrCancelledError
 
 from refold.core.errors import RefoldError
 from refold.engine import TaskView
+from refold.record import TaskRecord
 from refold.temporal.client.errors import cancelable, server_away
 
 T = TypeVar("T")
@@ -28,16 +29,46 @@ class NoTurn(Exception):
     """An update was not sent: the task answered none of those that were sent before it."""
 
 
+class Shared(Generic[T]):
+    """A question about one task, put once for all who ask at the same time."""
+
+    def __init__(self) -> None:
+        self._asking = asyncio.Lock()
+        self._begun = 0
+        self._found: T | RefoldError | None = None
+
+    async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
+        """What `question` finds, or that of another caller which began after this one asked.
+
+        Raises:
+            RefoldError: Whatever that question raises.
+        """
+        wanted = self._begun + 1
+        async with self._asking:
+            if self._begun < wanted:
+                self._begun += 1
+                try:
+                    self._found = await question()
+                except RefoldError as error:
+                    self._found = error
+                except BaseException:  # this caller is canceled: the next one asks itself
+                    self._begun -= 1
+                    raise
+            found = self._found
+        if isinstance(found, RefoldError):
+            raise found
+        return cast("T", found)
+
+
 class Crowd:
     """The callers of one task."""
 
     def __init__(self) -> None:
+        self.view: Shared[TaskView] = Shared()
+        self.record: Shared[TaskRecord] = Shared()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._answers = 0
         self._silences = 0
-        self._looking = asyncio.Lock()
-        self._looks = 0
-        self._found: TaskView | RefoldError | None = None
 
     async def send(self, update: Callable[[], Awaitable[T]]) -> T:
         """Send an update when its turn comes.
@@ -62,29 +93,6 @@ class Crowd:
                 raise
             self._answers += 1
             return found
-
-    async def look(self, look: Callable[[], Awaitable[TaskView]]) -> TaskView:
-        """What `look` finds, or the `look` of another caller that began after this one asked.
-
-        Raises:
-            RefoldError: Whatever that look raises.
-        """
-        wanted = self._looks + 1
-        async with self._looking:
-            if self._looks < wanted:
-                self._looks += 1
-                try:
-                    self._found = await look()
-                except RefoldError as error:
-                    self._found = error
-                except BaseException:  # this caller is canceled: the next one looks itself
-                    self._looks -= 1
-                    raise
-            found = self._found
-        if isinstance(found, RefoldError):
-            raise found
-        assert found is not None
-        return found
 
 
 class Crowds:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import (
     RPCTimeoutOrCancelledError,
@@ -40,6 +42,10 @@ async def read_record(connection: Connection, cache: RecordCache, task_id: str) 
         cache: Of the records of tasks that stand still.
         task_id: The task.
     """
+    return await connection.crowds.of(task_id).record.ask(partial(_read, connection, cache, task_id))
+
+
+async def _read(connection: Connection, cache: RecordCache, task_id: str) -> TaskRecord:
     standing = await connection.standing(task_id) if task_id in cache else None
     if standing is not None and (known := cache.of(task_id, standing)) is not None:
         return known

@@ -132,7 +132,7 @@ async def look_after(connection: Connection, task_id: str, name: str) -> TaskVie
         Taken: The server does not answer any more; the message says that the update is not to be sent again.
     """
     try:
-        return await connection.crowds.of(task_id).look(partial(views.look, connection, task_id))
+        return await views.look(connection, task_id)
     except NotConnected as error:
         raise Taken(
             f"task {task_id!r} has taken the {_SAID.get(name, name)}, which is not to be sent again; how it stands now "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 
 from pydantic import ValidationError
 from pydantic_core import to_json
@@ -34,6 +35,10 @@ from refold.temporal.data.wire import RESULT_MEMO, TaskResult
 
 async def look(connection: Connection, task_id: str) -> TaskView:
     """See `Engine.look`."""
+    return await connection.crowds.of(task_id).view.ask(partial(_seen, connection, task_id))
+
+
+async def _seen(connection: Connection, task_id: str) -> TaskView:
     try:
         return await _with_silent_queues(connection, await told(connection, task_id))
     except Silent as silent:
