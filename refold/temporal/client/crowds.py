@@ -21,8 +21,9 @@ from refold.temporal.client.errors import cancelable, server_away
 
 T = TypeVar("T")
 
-AT_ONCE = 8
-"""A server lets ten updates wait for one workflow, unless it is told otherwise: two are left to other clients."""
+AT_ONCE = 4
+"""Temporal lets ten updates wait for one workflow, unless it is told otherwise. As it refuses one more, it forgets the
+workflow task that a worker has for the others. So two such clients find room, and a person beside them."""
 
 
 class NoTurn(Exception):
