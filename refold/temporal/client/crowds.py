@@ -30,7 +30,7 @@ class NoTurn(Exception):
     """An update was not sent: the task answered none of those that were sent before it."""
 
 
-class Shared(Generic[T]):
+class _Shared(Generic[T]):
     """A question about one task, put once for all who ask at the same time."""
 
     def __init__(self) -> None:
@@ -39,11 +39,7 @@ class Shared(Generic[T]):
         self._found: T | RefoldError | None = None
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
-        """What `question` finds, or that of another caller which began after this one asked.
-
-        Raises:
-            RefoldError: Whatever that question raises.
-        """
+        """See `Crowd.look`."""
         wanted = self._begun + 1
         async with self._asking:
             if self._begun < wanted:
@@ -65,8 +61,8 @@ class Crowd:
     """The callers of one task."""
 
     def __init__(self) -> None:
-        self.view: Shared[TaskView] = Shared()
-        self.record: Shared[TaskRecord] = Shared()
+        self._view: _Shared[TaskView] = _Shared()
+        self._record: _Shared[TaskRecord] = _Shared()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._answers = 0
         self._silences = 0
@@ -94,6 +90,18 @@ class Crowd:
                 raise
             self._answers += 1
             return found
+
+    async def look(self, question: Callable[[], Awaitable[TaskView]]) -> TaskView:
+        """The task's view, as `question` finds it, or that of another caller which began after this one asked.
+
+        Raises:
+            RefoldError: Whatever that question raises.
+        """
+        return await self._view.ask(question)
+
+    async def record(self, question: Callable[[], Awaitable[TaskRecord]]) -> TaskRecord:
+        """The same for the task's record."""
+        return await self._record.ask(question)
 
 
 class Crowds:

@@ -42,7 +42,7 @@ async def read_record(connection: Connection, cache: RecordCache, task_id: str) 
         cache: Of the records of tasks that stand still.
         task_id: The task.
     """
-    return await connection.crowds.of(task_id).record.ask(partial(_read, connection, cache, task_id))
+    return await connection.crowds.of(task_id).record(partial(_read, connection, cache, task_id))
 
 
 async def _read(connection: Connection, cache: RecordCache, task_id: str) -> TaskRecord:

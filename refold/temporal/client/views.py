@@ -35,7 +35,7 @@ from refold.temporal.data.wire import RESULT_MEMO, TaskResult
 
 async def look(connection: Connection, task_id: str) -> TaskView:
     """See `Engine.look`."""
-    return await connection.crowds.of(task_id).view.ask(partial(_seen, connection, task_id))
+    return await connection.crowds.of(task_id).look(partial(_seen, connection, task_id))
 
 
 async def _seen(connection: Connection, task_id: str) -> TaskView:

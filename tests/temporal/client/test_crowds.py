@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold import Status, TaskState
 from refold.engine import NotConnected, NoWorker, TaskView
 from refold.temporal import TemporalEngine
-from refold.temporal.client.crowds import AT_ONCE, Crowd, NoTurn, Shared
+from refold.temporal.client.crowds import AT_ONCE, Crowd, Crowds, NoTurn
 from tests.temporal.client.between import Call, between
 from tests.temporal.test_task import text
 
@@ -123,9 +123,9 @@ def seen(number: int) -> TaskView:
     return TaskView(task_id="t", skill="s", status=Status.WORKING, lifecycle=TaskState.RUNNING, seq=number)
 
 
-async def asked(shared: Shared[TaskView], looks: Looks, callers: int) -> list[asyncio.Task[TaskView]]:
+async def asked(crowds: Crowds, looks: Looks, callers: int) -> list[asyncio.Task[TaskView]]:
     """Callers that wait for a look."""
-    waiting = [asyncio.create_task(shared.ask(looks.look)) for _ in range(callers)]
+    waiting = [asyncio.create_task(crowds.of("t").look(looks.look)) for _ in range(callers)]
     await asyncio.sleep(0)
     return waiting
 
@@ -135,8 +135,8 @@ async def test_one_look_serves_all_who_asked_before_it_began(*, away: bool) -> N
     """
     Whoever asks while a look is under way is told what the next one finds, or why it found nothing.
     """
-    shared, looks = Shared[TaskView](), Looks()
-    alone, *late = await asked(shared, looks, 4)
+    crowds, looks = Crowds(), Looks()
+    alone, *late = await asked(crowds, looks, 4)
     looks.begun[0].set_result(seen(1))
     assert (await alone).seq == 1
     await asyncio.sleep(0)
@@ -154,9 +154,9 @@ async def test_a_look_whose_caller_is_canceled_serves_nobody() -> None:
     """
     The next caller looks itself: it asked after an earlier look had begun.
     """
-    shared, looks = Shared[TaskView](), Looks()
-    [first] = await asked(shared, looks, 1)
-    second, third = await asked(shared, looks, 2)
+    crowds, looks = Crowds(), Looks()
+    [first] = await asked(crowds, looks, 1)
+    second, third = await asked(crowds, looks, 2)
     looks.begun[0].set_result(seen(1))
     await first
     await asyncio.sleep(0)
