@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import pytest
@@ -13,6 +14,8 @@ from temporalio.client import Client
 from refold import Content, DefinitionError, InputRejected, TaskEvent, testing
 from refold.core.errors import RefoldError
 from refold.engine import Engine, EngineError, NotConnected, TaskFilter
+from refold.evals import evaluated
+from refold.export import read_export
 from refold.export.engine import ExportEngine
 from refold.projection import Projection, Projector
 from refold.task_lifecycle import InMemoryPersistence, TaskLifecycle
@@ -59,6 +62,7 @@ VALID = {
     "source": FakeEngine(),
     "projection": Projection("tasks.db"),
     "authenticate": bearer_keys({"key-of-ada": "ada"}),
+    "file": read_export(Path(__file__).with_name("export") / "format-1.jsonl")[0],
 }
 """What is given for the other parameters that a call needs, where their type does not say."""
 
@@ -149,6 +153,7 @@ OWN = {
         (Projector, DefinitionError),
         (approval_app, DefinitionError),
         (bearer_keys, DefinitionError),
+        (evaluated, InputRejected),
         (FakeEngine, ScriptError),
         (Clock, ScriptError),
         (Clock().advance, ScriptError),

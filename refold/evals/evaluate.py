@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from refold.callbacks.address import without_addresses
 from refold.core.authoring.define import listed, skill_of
@@ -18,6 +18,7 @@ from refold.core.fold.journal import no_entry
 from refold.core.lineage.upgrade import upgraded
 from refold.differences import parted
 from refold.engine import UnknownSkill
+from refold.engine.arguments import Within, takes
 from refold.evals.recording import Recording, described
 from refold.evals.rerun import AskModel, Rerun, Rules, seconds_of, with_usage
 from refold.evals.result import Cost, Evaluation, Row
@@ -38,18 +39,27 @@ def evaluate(
     functions: Sequence[Callable[..., Any]] = (),
     patched: bool = False,
 ) -> Evaluation:
-    """`evaluated`, for programs and tests without an event loop: `assert not evaluate(file, [Refund]).diverged`."""
-    return asyncio.run(
-        evaluated(file, skills, model=model, since=since, tools=tools, functions=functions, patched=patched)
-    )
+    """`evaluated`, for programs and tests without an event loop: `assert not evaluate(file, [Refund]).diverged`.
+
+    Raises:
+        InputRejected: As `evaluated`; or it is called within an event loop.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(
+            evaluated(file, skills, model=model, since=since, tools=tools, functions=functions, patched=patched)
+        )
+    raise InputRejected("evaluate runs an event loop of its own; within one, write `await evaluated(...)`")
 
 
+@takes()
 async def evaluated(
     file: Path | str | Exported,
     skills: Iterable[Any] | Mapping[str, Skill],
     *,
     model: str | AskModel | None = None,
-    since: int = 0,
+    since: Annotated[int, Within(0)] = 0,
     tools: Tools = "recorded",
     functions: Sequence[Callable[..., Any]] = (),
     patched: bool = False,
@@ -62,8 +72,8 @@ async def evaluated(
         file: The export, or the task read from it.
         skills: Skill classes, tables or compiled skills; one of them is the task's. Or compiled skills by the ids that
             tasks name, where a skill was renamed.
-        model: The model to ask anew, `provider:name`, or a function that makes a model call; None lets the recorded
-            replies answer.
+        model: The model to ask anew, `provider:name`, or an `async def` function that makes a model call; None lets the
+            recorded replies answer.
         since: Replies up to this entry stay as recorded, also if models are asked anew.
         tools: What answers a call. `recorded`: the recorded call of the same name and arguments, else the next of the
             same name. `strict`: only a call with the same arguments; any other call, and a recorded call that nobody
@@ -76,14 +86,14 @@ async def evaluated(
     Raises:
         ExportError: There is no such file, it is damaged, or redacted.
         UnknownSkill: The task's skill is not among the skills.
-        InputRejected: There is no such entry or no such `tools`, or the model cannot be used.
+        InputRejected: There is no such entry, the model cannot be used, or an argument is of another type.
         SkillError: The skill cannot take over the state that the record begins with; see `upgraded`.
     """
-    if tools not in get_args(Tools):
-        raise InputRejected(f"tools={tools!r} is unknown; choose one of {', '.join(map(repr, get_args(Tools)))}")
+    if model == "":
+        raise InputRejected("model is a text `provider:name`; got ''")
     task = file if isinstance(file, Exported) else read_export(Path(file))[0]
     skill = _skill(task, skills)
-    if not 0 <= since <= task.header.last:
+    if since > task.header.last:
         raise InputRejected(no_entry(task.task_id, since, task.header.first, task.header.last))
     async with AsyncExitStack() as stack:
         asker = model if not isinstance(model, str) else await stack.enter_async_context(_named(model, functions))
@@ -96,9 +106,10 @@ async def evaluated(
 
 
 def _skill(task: Exported, skills: Iterable[Any] | Mapping[str, Skill]) -> Skill:
-    known = (
-        dict(skills) if isinstance(skills, Mapping) else {skill_id(one): one for one in map(skill_of, listed(skills))}
-    )
+    if isinstance(skills, Mapping):
+        known = {id: skill_of(one) for id, one in skills.items()}
+    else:
+        known = {skill_id(one): one for one in map(skill_of, listed(skills))}
     if task.header.redacted:
         raise ExportError(f"the export of task {task.task_id!r} is redacted; export the task without --redact")
     if task.header.skill not in known:

@@ -9,6 +9,7 @@ Rule 3: time passes only with recorded events, and with sleeps and retries that 
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from datetime import datetime, timedelta
 from refold.core.authoring.skill import Live, Skill
 from refold.core.chat import Reply, Usage, paid_in_vain
 from refold.core.commands import AskApproval, CallTool, Command, Notify
+from refold.core.errors import InputRejected, shown
 from refold.core.events import (
     RESULT_TYPES,
     BackoffOver,
@@ -175,7 +177,7 @@ class Rerun:
     async def _ask(self, want: Perform) -> None:
         assert self.rules.model is not None
         began = time.monotonic()
-        event = await self.rules.model(want)
+        event = await _outcome(self.rules.model(want))
         took, before = time.monotonic() - began, self.cost
         self._anew.add(want.invocation_id)
         self._feed(event)
@@ -325,6 +327,17 @@ class Rerun:
         if isinstance(event, LlmResult | ChatResult):
             took = seconds_of(self.recorded, self.base, event.invocation_id, entry)
             self.cost = self.cost.model_copy(update={"seconds": self.cost.seconds + took})
+
+
+async def _outcome(made: object) -> Event:
+    """What a model's function returned, which a test may have written."""
+    event = await made if inspect.isawaitable(made) else made
+    if not isinstance(event, LlmResult | ChatResult | CommandFailed):
+        raise InputRejected(
+            "a function that makes a model call is an `async def`, and returns an LlmResult, a ChatResult or a "
+            f"CommandFailed; got {shown(event)}"
+        )
+    return event
 
 
 def with_usage(cost: Cost, event: Event, command: Command | None) -> Cost:

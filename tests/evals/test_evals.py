@@ -17,6 +17,7 @@ from refold import (
     Artifact,
     Content,
     Ctx,
+    DefinitionError,
     EffectPolicy,
     GatePolicy,
     InputRejected,
@@ -640,17 +641,45 @@ def test_wrong_calls(tmp_path: Path) -> None:
         evaluate(file, [Buys])
     asyncio.run(export())
     assert not evaluate(file, {"buys": skill_of(Buys)}).diverged
+    with pytest.raises(DefinitionError, match="neither a class with on_event"):
+        evaluate(file, {"buys": "Buys"})
     with pytest.raises(UnknownSkill):
         evaluate(file, [Sends])
     with pytest.raises(InputRejected, match="entries 1 to 5, not 9"):
         evaluate(file, [Buys], since=9)
-    with pytest.raises(InputRejected, match="tools='live' is unknown; choose one of 'recorded', 'strict', 'live-read"):
+    with pytest.raises(InputRejected, match="tools is 'recorded' or 'strict' or 'live-read-only'; got 'live'"):
         evaluate(file, [Buys], tools="live")  # type: ignore[arg-type]  # a mistake
     with pytest.raises(InputRejected, match="no provider 'nobody'"):
         evaluate(file, [Buys], model="nobody:x", functions=[book])
+    with pytest.raises(InputRejected, match="model is a text `provider:name`; got ''"):
+        evaluate(file, [Buys], model="")
     asyncio.run(export(redact=True))
     with pytest.raises(ExportError, match="redacted"):
         evaluate(file, [Buys])
+
+
+@pytest.mark.parametrize(
+    ("model", "came"),
+    [
+        pytest.param(lambda want: "Thank you.", "'Thank you.'", id="no coroutine"),
+        pytest.param(lambda want: asyncio.sleep(0, "Thank you."), "'Thank you.'", id="a text"),
+        pytest.param(lambda want: asyncio.sleep(0), "None", id="nothing"),
+    ],
+)
+async def test_a_model_of_a_test_says_what_it_returns(model: Any, came: str, run: Exported) -> None:
+    """
+    A text alone is no outcome of a call: the refusal names what is.
+    """
+    with pytest.raises(InputRejected, match=f"LlmResult, a ChatResult or a CommandFailed; got {came}"):
+        await evaluated(run, [Buys], model=model)
+
+
+async def test_within_an_event_loop_it_names_the_other_function(run: Exported) -> None:
+    """
+    `asyncio.run` would say only that there is a loop, and warn of a coroutine that was never awaited.
+    """
+    with pytest.raises(InputRejected, match=r"write `await evaluated\(\.\.\.\)`"):
+        evaluate(run, [Buys])
 
 
 async def test_recovered_and_forked_tasks_are_cases_too() -> None:
