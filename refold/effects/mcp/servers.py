@@ -60,7 +60,7 @@ class McpServer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
-    command: str | None = None
+    command: Annotated[str, Field(min_length=1)] | None = None
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = Field(default_factory=dict, repr=False)
     cwd: Path | None = None

@@ -100,6 +100,7 @@ def test_servers_come_from_the_file_that_other_clients_read(tmp_path: Path, monk
         ({"mcpServers": {"shop": {}}}, "a command or a url, one of them"),
         ({"mcpServers": {"shop": {"command": "x", "url": "http://x"}}}, "a command or a url, one of them"),
         ({"mcpServers": {"shop": {"command": "x", "headers": {}}}}, "headers cannot go with command"),
+        ({"mcpServers": {"shop": {"command": ""}}}, "command: String should have at least 1 character"),
         ({"mcpServers": {"shop": {"url": "ftp://x"}}}, "url: "),
         ({"mcpServers": {"a.b": {"command": "x"}}}, "name: "),
         ({"mcpServers": {"shop": {"command": "x", "tursted": True}}}, "tursted: Extra inputs are not permitted"),
