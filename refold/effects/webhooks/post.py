@@ -147,6 +147,11 @@ class Poster:
             raise InputRejected(
                 f"the credentials of a webhook whose scheme is StandardWebhooks are a secret to sign with: {_A_SECRET}"
             )
+        if webhook.scheme.lower() != OWN_SECRET and _is_secret(webhook.credentials):
+            raise InputRejected(
+                "credentials that are `whsec_…` are a secret to sign with, which is never sent: "
+                f"their scheme is StandardWebhooks, not {webhook.scheme!r}"
+            )
         await self.screen.check(webhook.url)
 
     async def post(self, webhook: Webhook, *, id: str, body: bytes, wanted: Wanted | None = None) -> Answer:

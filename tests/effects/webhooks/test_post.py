@@ -430,3 +430,16 @@ async def test_a_secret_of_a_webhook_that_is_none_is_refused_with_its_letters(po
 
     with pytest.raises(InputRejected, match=LETTERS):
         await poster.check(hook)
+
+
+@pytest.mark.parametrize("scheme", ["StandardWebhook", "Standard-Webhooks", "Bearer"])
+async def test_a_secret_to_sign_with_is_not_sent_because_its_scheme_is_misspelt(scheme: str, poster: Poster) -> None:
+    """
+    Each post would carry it in plain text, and be signed with another one or none.
+    """
+    own = "whsec_" + base64.b64encode(os.urandom(32)).decode()
+    hook = Webhook(id="w", url="https://93.184.216.34/", scheme=scheme, credentials=own)
+
+    with pytest.raises(InputRejected, match=f"their scheme is StandardWebhooks, not '{scheme}'") as refused:
+        await poster.check(hook)
+    assert own not in str(refused.value)
