@@ -31,3 +31,5 @@ if __name__ == "__main__":
         asyncio.run(main(**vars(parser.parse_args())))
     except RefoldError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,6 +1,11 @@
 """The scripts of client/, run on an engine in memory; and the worker's list."""
 
+import asyncio
+import runpy
+import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,3 +82,19 @@ def test_the_worker_lists_every_skill_and_tool(monkeypatch: pytest.MonkeyPatch) 
 
     assert application(sorted(listed)).skills == found.skills
     assert set(found.tools) == set(TOOLS)
+
+
+def test_ctrl_c_ends_a_watch_as_it_ends_a_shells_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    With --follow a task that waits for a person is left in no other way: without a traceback.
+    """
+
+    def interrupted(coroutine: Coroutine[Any, Any, None]) -> None:
+        coroutine.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asyncio, "run", interrupted)
+    monkeypatch.setattr(sys, "argv", ["watch.py", "t1", "--follow"])
+
+    with pytest.raises(SystemExit, match="130"):
+        runpy.run_path(str(ROOT / "client" / "watch.py"), run_name="__main__")
