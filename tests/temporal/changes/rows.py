@@ -126,7 +126,7 @@ ROWS: dict[str, Row] = {
         do=NOTHING,
     ),
     "prompt": Row(
-        change="prompt of a model call that was answered",
+        change="prompt of a model call that was answered, in an earlier step",
         edits={"Describe the room.": "Praise the room."},
         now=STILL,
         says="commands.draft.prompt was recorded by build old",
@@ -138,7 +138,7 @@ ROWS: dict[str, Row] = {
         edits={"When?": "When at last?"},
         now=STILL,
         sealed=STILL,
-        says='messages[2].parts[0].text was recorded by build old as "When?"',
+        says='messages[0].parts[0].text was recorded by build old as "When?"',
         unsealed="step 'wait' asked for ask",
         do=STAYS,
         at=(Place.QUESTION,),
@@ -175,7 +175,7 @@ ROWS: dict[str, Row] = {
     ),
     # --- calls
     "argument": Row(
-        change="argument of a call that has ended",
+        change="argument of a call that has ended, in an earlier step",
         edits={"nights=5": "nights=7"},
         now=STILL,
         says="commands.find.args.nights was recorded by build old as 5",
@@ -191,7 +191,7 @@ ROWS: dict[str, Row] = {
     ),
     # --- order
     "swapped": Row(
-        change="order of two calls that have ended",
+        change="order of two calls that have ended, in an earlier step",
         edits={_FIND + _DRAFT: _DRAFT + _FIND},
         now=STILL,
         says="entry 1: commands.",
@@ -204,6 +204,15 @@ ROWS: dict[str, Row] = {
         after_effect=STILL,
         back=STILL,
         do="nothing; but do not seal a task while the call before it is under way",
+    ),
+    "ended_here": Row(
+        change="prompt, argument or order of calls that have ended, in the step where the task waits",
+        edits={"Look around.": "Look closely."},
+        now=STILL,
+        sealed=STILL,
+        says='commands.look.prompt was recorded by build old as "Look around."',
+        unsealed="step 'wait' asked for llm:look",
+        do=STAYS,
     ),
     # --- new
     "new_at_end": Row(
@@ -253,7 +262,7 @@ ROWS: dict[str, Row] = {
     ),
     # --- removed
     "removed": Row(
-        change="removed call or step, behind the task",
+        change="removed step behind the task, or removed call of an earlier step",
         edits={_DRAFT: ""},
         now=STILL,
         says="entry 2: commands.",
@@ -385,7 +394,7 @@ ROWS: dict[str, Row] = {
         at=(Place.GATE, Place.QUESTION, Place.SLEEP),
     ),
     "tool_result": Row(
-        change="a tool's type of result, of a call that has ended",
+        change="a tool's type of result, of a call that has ended, in an earlier step",
         edits={
             "-> dict[str, int]": "-> list[int]",
             'return {"cents": nights}': "return [nights]",

@@ -49,6 +49,7 @@ class Trip:
     @step
     async def wait(self, ctx: Ctx, order: str, cents: int) -> Transition:
         ctx.say("One moment.")
+        await ctx.llm("look", "Look around.", order)
         if "-gate" in order:
             await ctx.approve("go", "Book for 5 cents?", show={"cents": cents}, policy=ADA)
         elif "-question" in order:
