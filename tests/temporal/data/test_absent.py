@@ -26,6 +26,7 @@ from refold.temporal.data.payloads import THRESHOLD_BYTES, Stored, data_converte
 from refold.temporal.data.storage import Folder, Off, Storage, ValueMissing
 from refold.temporal.dev import DevServer
 from refold.temporal.encryption import Encryption
+from refold.temporal.worker.task import outcomes
 from tests.temporal import skills
 from tests.temporal.conftest import PATIENT, failures_of_the_worker
 from tests.temporal.data.asking import AsksAPart
@@ -321,6 +322,23 @@ async def test_an_effect_waits_for_a_worker_with_its_key(
         async with site.worker(OTHER, part="effects"):
             await site.engine.resolve(task_id, retry=True)
             assert (await settled(site.engine, task_id)).status is Status.COMPLETED
+
+
+async def test_an_effect_that_no_worker_can_read_is_a_persons(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A worker with the key may have performed it and been lost, so the skill is not told that it never took place; and
+    what a person then says counts, though no worker can write it down.
+    """
+    monkeypatch.setattr(failures, "PAUSE", timedelta(milliseconds=10))
+    monkeypatch.setattr(outcomes, "LOST_S", 0.0)  # no worker has come for an hour
+    async with site.worker(OTHER, part="tasks"), site.worker(None, part="effects"):
+        view = await site.engine.start("stubborn", Content.from_data({"key": uuid4().hex, "failures": 0}))
+        asked = await settled(site.engine, view.task_id)
+        assert ["the key 'other'" in one.failure for one in asked.unresolved] == [True]
+        await site.engine.resolve(view.task_id, outcome=3)
+        ended = await settled(site.engine, view.task_id)
+
+        assert (ended.status, ended.messages[-1].text) == (Status.COMPLETED, "call 3")
 
 
 async def test_a_worker_without_storage(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,6 @@ from refold.core.commands import (
     CallSkill,
     CallTool,
     CallWorkflow,
-    Effect,
     Notify,
     Sleep,
 )
@@ -56,7 +55,10 @@ from refold.temporal.data.wire import TaskResult
 
 LOST_S = 3600.0
 """How long, in seconds, a command is sent again whose workers were lost or could not read it. Then a person is asked,
-or, if no worker could read it, the command fails."""
+or, if no worker could read it and it is no tool's, the command fails."""
+
+UNREAD_PATCH = "refold.unread_unknown"
+"""The patch with which it is not known whether a tool's effect took place that a worker could not read."""
 
 ANOTHER_LEDGER = "another_ledger"
 """The type of the failure of a worker that does not see what was performed for the task (`refold.effects.short`)."""
@@ -110,7 +112,7 @@ def local_outcome(want: Perform, done: asyncio.Future[Any]) -> LocalOutcome:
     # Only what the effect itself said is its failure: a worker that does not know it, or leaves, is none.
     if not isinstance(cause, ApplicationError) or len(cause.details) < 2 or cause.type in LEFT:
         return LocalOutcome()
-    failure = _classified(cause, want.command)
+    failure = _classified(cause, want)
     failed = CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure)
     return LocalOutcome(event=failed, at=_moment(cause.details[1]))
 
@@ -164,7 +166,7 @@ def outcome(want: Want, done: asyncio.Future[Any]) -> Event | None:
         return _result_or_failure(want, done.result())
     if not isinstance(error, FailureError | PayloadTooLarge):
         raise error
-    failure = failure_of(error, want.command)
+    failure = failure_of(error, want)
     return CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure)
 
 
@@ -211,12 +213,12 @@ def _result(want: Perform, value: Any) -> Event:
             assert_never(want.command)
 
 
-def failure_of(error: BaseException, command: Effect | None = None) -> Failure:
+def failure_of(error: BaseException, want: Perform | None = None) -> Failure:
     """Why an activity or a child failed, as it was classified where it ran.
 
     Args:
         error: What the SDK raised.
-        command: Whose failure it is, if it is a command's.
+        want: Whose failure it is, if it is a command's.
 
     Raises:
         AnotherRelease: Another worker has to go on with the task.
@@ -224,7 +226,7 @@ def failure_of(error: BaseException, command: Effect | None = None) -> Failure:
     cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) and error.cause else error
     match cause:
         case ApplicationError() if isinstance(error, ActivityError):
-            return _classified(cause, command)
+            return _classified(cause, want)
         case ApplicationError():
             return Failure(kind=FailureKind.PERMANENT, type=cause.type or "failed", message=cause.message)
         case TimeoutError():
@@ -239,15 +241,26 @@ def failure_of(error: BaseException, command: Effect | None = None) -> Failure:
             return Failure(kind=FailureKind.PERMANENT, type=type(cause).__name__, message=str(cause))
 
 
-def _classified(error: ApplicationError, command: Effect | None) -> Failure:
+def _classified(error: ApplicationError, want: Perform | None) -> Failure:
     if error.type == NOT_READABLE:
-        return Failure(kind=FailureKind.PERMANENT, type=NOT_READABLE, message=error.message, again_s=LOST_S)
+        kind = FailureKind.UNKNOWN if _may_be_done(want) else FailureKind.PERMANENT
+        return Failure(kind=kind, type=NOT_READABLE, message=error.message, again_s=LOST_S)
     if error.details:
         try:
             return Failure.model_validate(error.details[0])
         except ValidationError as misfit:
             # A worker of refold writes the type in both places; whoever else fails an activity has details of its own.
-            own = isinstance(command, CallActivity) and error.type not in LEFT
+            own = want is not None and isinstance(want.command, CallActivity) and error.type not in LEFT
             if not own and adds(misfit, error.details[0]) and error.details[0].get("type") == error.type:
                 _leave_newer("reported this failure", problems(misfit))
     return Failure(kind=FailureKind.PERMANENT, type=error.type or "failed", message=error.message)
+
+
+def _may_be_done(want: Perform | None) -> bool:
+    """Whether a worker that could read what is wanted may have performed it, and been lost before its last attempt.
+
+    The last worker cannot tell: not even which tool's receipt to look for. Where a person has said what came of the
+    effect, that is what counts.
+    """
+    called = want is not None and isinstance(want.command, CallTool) and want.given is None
+    return called and workflow.patched(UNREAD_PATCH)
