@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from refold.cli.errors import DONE, INTERRUPTED, UNREAD, WRONG_CALL, explain, report
@@ -33,6 +34,7 @@ from refold.cli.verbs import (
     upgrade,
 )
 from refold.cli.verbs.processes import codec, dev, metrics, serve, worker
+from refold.core.values import shortened
 
 EPILOG = (
     "Results go to stdout, talk and errors to stderr. Exit codes: 0 done; 1 the task failed, was rejected or canceled, "
@@ -136,6 +138,9 @@ def _usage(error: typer.TyperException, verb: str) -> str:
     if context is not None and isinstance(context.command, TyperGroup) and message.startswith("Usage:"):
         message = f"Missing command, one of {', '.join(context.command.commands)}"
     message = message.replace(": Value error, ", ": ", 1)
+    if isinstance(error.__cause__, ValidationError):
+        given = repr(shortened(str(error.__cause__.errors()[0]["input"]), 60))
+        message += "" if given in message else f", got {given}"
     text = ", and text that begins with `-` stands after `--`" if message.startswith("No such option") else ""
     return f"{message.rstrip('.')}; `{path} --help` shows how it is called{text}"
 

@@ -10,18 +10,6 @@ import typer
 
 from refold.cli.errors import CallError
 
-
-def named(name: str | None) -> str | None:
-    """The name that an option gives; None where it is left out.
-
-    Raises:
-        typer.BadParameter: It is empty, as `--as "$WHO"` without WHO: nobody else's name is taken in its place.
-    """
-    if name == "":
-        raise typer.BadParameter("it is empty; give a name, or leave it out")
-    return name
-
-
 As = Annotated[
     str | None,
     typer.Option(
@@ -29,7 +17,6 @@ As = Annotated[
         metavar="NAME",
         help="Your name. Else REFOLD_APPROVER, else your user name.",
         envvar="REFOLD_APPROVER",
-        callback=named,
     ),
 ]
 """Who calls; give it to `caller`."""

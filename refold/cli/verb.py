@@ -8,13 +8,14 @@ import contextlib
 import inspect
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import join, quote
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_args
 
 import typer
+from typer.core import TyperCommand
 
 from refold import temporal
 from refold.cli.application import application
@@ -74,6 +75,9 @@ class ServerOptions:
         given = {"address": self.address, "namespace": self.namespace, "task-queue": queue, "profile": self.profile}
         return "".join(f" --{name} {quote(value)}" for name, value in given.items() if value is not None)
 
+
+EMPTY_TOO = "empty, too"
+"""The mark, in a parameter's annotation, that its verb knows what an empty text means. An empty default says so too."""
 
 Connect = Callable[[ServerOptions], Awaitable[Engine]]
 
@@ -167,6 +171,7 @@ def add(app: typer.Typer, run: Verb, *, connects: bool = True) -> None:
         ]
     names = {one.name for one in taken}
     shared = [one for one in shared if one.name not in names]
+    full = {one.name for one in (*taken, *shared) if one.default != "" and EMPTY_TOO not in get_args(one.annotation)}
 
     def command(**given: Any) -> None:
         ctx: typer.Context = given.pop("ctx")
@@ -182,7 +187,28 @@ def add(app: typer.Typer, run: Verb, *, connects: bool = True) -> None:
     # typer reads a command's options from its signature.
     command.__signature__ = inspect.Signature([_option("ctx", typer.Context), *taken, *shared])  # type: ignore[attr-defined]
     command.__annotations__ = {}
-    app.command(run.__name__.rstrip("_"), help=inspect.getdoc(run))(command)
+    app.command(run.__name__.rstrip("_"), help=inspect.getdoc(run), cls=_refusing_empty(full))(command)
+
+
+def _refusing_empty(full: Collection[str]) -> type[TyperCommand]:
+    """A command that takes no empty text for these parameters: it is a shell variable that is not set, mostly, and what
+    would be taken in its place is something else than was meant."""
+
+    class Command(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+            for parameter in self.params:
+                texts = given.get(parameter.name)
+                if parameter.name in full and any(text == "" for text in _each(texts)):
+                    way_out = "" if parameter.required else ", or leave it out"
+                    raise typer.BadParameter(f"it is empty; give a value{way_out}", ctx=ctx, param=parameter)
+            return super().parse_args(ctx, args)
+
+    return Command
+
+
+def _each(texts: Any) -> Sequence[Any]:
+    return texts if isinstance(texts, list | tuple) else (texts,)
 
 
 def _finish(call: Call, run: Verb, given: dict[str, Any]) -> int:

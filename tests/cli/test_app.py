@@ -6,10 +6,14 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from refold.cli.app import app
 from tests.cli.conftest import Shell
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +90,63 @@ def test_a_wrong_choice_is_said_plainly(refold: Shell) -> None:
     done = refold("cost", "--by", "planet")
 
     assert done.err.startswith("error: Invalid value for '--by': 'planet' is not one of 'task', ")
+
+
+def with_one_empty() -> Iterator[Any]:
+    """A call of each verb for each of its parameters, which is given an empty text, but for those that may be empty."""
+    for verb in (*VERBS, "memory list", "memory forget"):
+        command: Any = get_command(app)
+        for word in verb.split():
+            command = command.commands[word]
+        for one in command.params:
+            if one.name in ("words", "comment", "reason", "note") or getattr(one, "is_bool_flag", False):
+                continue
+            if one.name == "owner" and verb in ("list", "cost", "purge"):
+                continue
+            places = [p for p in command.params if p.param_type_name == "argument" and (p.required or p is one)]
+            words = ["" if place is one else "1" for place in places]
+            words += [] if one in places else [one.opts[0], ""]
+            name = one.metavar if one in places else one.opts[0]
+            yield pytest.param([*verb.split(), *words], name, id=f"{verb} {name}")
+
+
+@pytest.mark.parametrize(("words", "name"), list(with_one_empty()))
+def test_an_empty_text_is_no_value(words: list[str], name: str, refold: Shell) -> None:
+    """
+    Of a shell's variable that is not set, mostly; before a server is asked. What would be taken in its place, such as
+    any question for `--slot ""` or nobody for `--owner ""`, is not what was meant.
+    """
+    done = refold(*words)
+
+    assert (done.exit, refold.server) == (2, None)
+    said, _, way_out = done.err.partition(": it is empty; ")
+    assert (name in said, way_out.startswith("give a value")) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("list", "--limit", "few"),
+            "'--limit': Input should be a valid integer, unable to parse string as an integer, got 'few'",
+        ),
+        (("upgrade", "--pace", "nan"), "'--pace': Input should be greater than or equal to 0.01, got 'nan'"),
+        (("start", "hello", "--data", "{"), "--data is no JSON"),
+        (("start", "hello", "Ada", "--delay", "soon"), "'soon' is no length of time"),
+        (("answer", "t1", "--file", "nowhere"), "--file 'nowhere' cannot be read"),
+        (("resolve", "t1", "--outcome", "done"), "--outcome takes JSON"),
+    ],
+)
+def test_a_value_that_is_none_is_said_before_a_server_is_asked(
+    words: tuple[str, ...], said: str, refold: Shell
+) -> None:
+    """
+    What came, too.
+    """
+    done = refold(*words)
+
+    assert (done.exit, refold.server) == (2, None)
+    assert said in done.err
 
 
 def test_a_port_that_is_none_is_refused(refold: Shell) -> None:

@@ -58,7 +58,7 @@ def test_a_name_of_no_characters_is_nobodys(refold: Shell, words: tuple[str, ...
     refused = refold(*words, "--as", "")
 
     assert refused.exit == 2
-    assert "it is empty; give a name, or leave it out" in refused.err
+    assert "it is empty; give a value, or leave it out" in refused.err
 
 
 @pytest.mark.usefixtures("nameless")

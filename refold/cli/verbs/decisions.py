@@ -184,13 +184,14 @@ async def resolve(
     """Retry the blocked command of a task, or supply its result."""
     if retry == (outcome is not None):
         raise CallError("give one of --retry and --outcome JSON")
+    value = None if outcome is None else _json(outcome)
     call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     engine = await call.engine()
     before = await newest(engine, task_id) if wait else 0
     view = await engine.resolve(
         task_id,
         retry=retry,
-        outcome=None if outcome is None else _json(outcome),
+        outcome=value,
         invocation_id=command,
         by=caller(by),
         comment=comment,

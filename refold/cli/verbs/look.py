@@ -15,7 +15,7 @@ from refold.cli.costs import Gathered, Spender
 from refold.cli.files import save
 from refold.cli.text.costs import calls_table, groups_table, remarks
 from refold.cli.text.views import card, rows
-from refold.cli.verb import Call, Reader, TaskOrFile, add
+from refold.cli.verb import EMPTY_TOO, Call, Reader, TaskOrFile, add
 from refold.cli.waiting import why_waits
 from refold.core.lifecycle import TaskState
 from refold.cost import ModelCall, total
@@ -91,7 +91,9 @@ async def list_(
         TaskState | None, typer.Option("--lifecycle", help="Tasks in this lifecycle state only.")
     ] = None,
     owner: Annotated[
-        str | None, typer.Option("--owner", help="Tasks of this owner only; `''` for tasks without an owner.")
+        str | None,
+        typer.Option("--owner", help="Tasks of this owner only; `''` for tasks without an owner."),
+        EMPTY_TOO,
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many tasks at most.")] = 100,
     cost: Annotated[
@@ -138,7 +140,9 @@ async def cost(
     by: Annotated[By | None, typer.Option("--by", help="Sum up by this; days are in UTC.")] = None,
     skill: Annotated[str | None, typer.Option("--skill", help="Tasks of this skill only, without their parts.")] = None,
     owner: Annotated[
-        str | None, typer.Option("--owner", help="Tasks of this owner only; `''` for tasks without an owner.")
+        str | None,
+        typer.Option("--owner", help="Tasks of this owner only; `''` for tasks without an owner."),
+        EMPTY_TOO,
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many tasks at most, the newest.")] = 1000,
 ) -> None:

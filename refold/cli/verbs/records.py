@@ -19,7 +19,7 @@ from refold import temporal
 from refold.cli.application import imported
 from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.text.content import seconds_of
-from refold.cli.verb import Call, TaskId, add
+from refold.cli.verb import EMPTY_TOO, Call, TaskId, add
 from refold.engine import Engine
 from refold.export.read import SUFFIX
 from refold.export.write import Histories, Receipts, Wanted, written
@@ -103,7 +103,7 @@ async def purge(
         list[str] | None, typer.Argument(metavar="TASK", help="The tasks' ids.", show_default=False)
     ] = None,
     owner: Annotated[
-        str | None, typer.Option("--owner", help="All tasks of this owner; `''` for tasks without an owner.")
+        str | None, typer.Option("--owner", help="All tasks of this owner; `''` for tasks without an owner."), EMPTY_TOO
     ] = None,
     older_than: Annotated[
         str | None,

@@ -10,11 +10,11 @@ import typer
 
 from refold import temporal
 from refold.cli.errors import CallError
-from refold.cli.person import caller, named
+from refold.cli.person import caller
 from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.table import aligned, row
 from refold.cli.text.views import moment
-from refold.cli.verb import Call, add
+from refold.cli.verb import EMPTY_TOO, Call, add
 from refold.cli.verbs.tasks import Data
 from refold.cli.waiting import Wait, report, settled
 from refold.engine import Engine
@@ -36,6 +36,7 @@ Words = Annotated[
     typer.Argument(
         metavar="TEXT|KEY=VALUE", help="Each task's first message, as for `refold start`.", show_default=False
     ),
+    EMPTY_TOO,
 ]
 Cron = Annotated[
     list[str] | None,
@@ -78,7 +79,6 @@ By = Annotated[
         metavar="NAME",
         help="The person who starts the tasks. Else REFOLD_APPROVER, else your user name.",
         envvar="REFOLD_APPROVER",
-        callback=named,
     ),
 ]
 PauseOnFailure = Annotated[
@@ -141,7 +141,7 @@ async def create(
         jitter=_time(jitter),
         overlap=temporal.Overlap(overlap),
         catch_up=timedelta(seconds=seconds_of(catch_up)),
-    )
+    ).checked()
     content = content_of(words or [], data)
     view = await (await _schedules(call)).create(
         schedule_id,

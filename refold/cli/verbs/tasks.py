@@ -9,10 +9,10 @@ import typer
 
 from refold.cli.errors import DONE, CallError
 from refold.cli.files import Files
-from refold.cli.person import As, caller, known_caller, named
+from refold.cli.person import As, caller, known_caller
 from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.views import FAILED
-from refold.cli.verb import Call, TaskId, add
+from refold.cli.verb import EMPTY_TOO, Call, TaskId, add
 from refold.cli.waiting import Wait, newest, report, settled
 from refold.engine import ON_BUSY, Engine, EngineError, TaskView
 
@@ -48,7 +48,6 @@ StartedBy = Annotated[
         metavar="NAME",
         help="The person who starts the task. Else REFOLD_APPROVER, else your user name.",
         envvar="REFOLD_APPROVER",
-        callback=named,
     ),
 ]
 
@@ -70,6 +69,7 @@ async def start(
             "that is valid JSON is sent as JSON.",
             show_default=False,
         ),
+        EMPTY_TOO,
     ] = None,
     data: Data = None,
     file: Files = None,
@@ -100,8 +100,9 @@ async def start(
 
     Exits 1 if the task has already failed, or was rejected or canceled.
     """
-    engine = await call.engine()
     content = content_of(words or [], data, file or [])
+    start_delay = None if delay is None else timedelta(seconds=seconds_of(delay))
+    engine = await call.engine()
     view = await engine.start(
         skill,
         content,
@@ -111,7 +112,7 @@ async def start(
         previous=previous,
         started_by=caller(started_by),
         hold=hold,
-        start_delay=None if delay is None else timedelta(seconds=seconds_of(delay)),
+        start_delay=start_delay,
         batch=batch,
     )
     if wait:
@@ -143,6 +144,7 @@ async def answer(
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="TEXT|KEY=VALUE", help="The reply, as for `refold start`.", show_default=False),
+        EMPTY_TOO,
     ] = None,
     slot: Annotated[
         str | None, typer.Option("--slot", help="The name or id of the question; needed if several are open.")
@@ -161,7 +163,6 @@ async def answer(
             metavar="NAME",
             help="Your name, for the journal. Else REFOLD_APPROVER.",
             envvar="REFOLD_APPROVER",
-            callback=named,
         ),
     ] = None,
     wait: Wait = False,
@@ -175,8 +176,8 @@ async def answer(
     call.hint = f"`{call.again('show', task_id)}` tells how it stands"
     if on_busy not in ON_BUSY:
         raise CallError(f"--on-busy takes {', '.join(ON_BUSY)}, not {on_busy!r}")
-    engine = await call.engine()
     content = content_of(words or [], data, file or [])
+    engine = await call.engine()
     before = await newest(engine, task_id) if wait else 0
     view = await engine.send(task_id, content, slot=slot, delivery_id=delivery_id, sender=by, early=ON_BUSY[on_busy])
     if wait:

@@ -22,6 +22,9 @@ SHORTEST = timedelta(seconds=1)
 _NO_ZONES = ("", "Local")
 """What the server reads as UTC, as of a shell variable that is not set, and as the zone of its own machine."""
 
+_NAMED_TIMES = ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
+"""What the server knows in place of five fields."""
+
 MOST_CRONS = 20
 CRON_CHARS = 200
 
@@ -147,6 +150,8 @@ def _check_cron(cron: str) -> None:
         raise InputRejected(f"the cron expression {cron!r} has a `#`, which begins a comment: leave it out")
     if cron.startswith("@every"):
         raise InputRejected(f"the cron expression {cron!r} is an interval: give it as one (`--every`)")
+    if cron.startswith("@") and cron.strip() not in _NAMED_TIMES:
+        raise InputRejected(f"the cron expression {cron!r} is none of {', '.join(_NAMED_TIMES)}")
     if not cron.startswith("@") and len(words) != 5:
         raise InputRejected(
             f"the cron expression {cron!r} has {len(words)} fields; it takes five (minute, hour, day of the month, "

@@ -122,9 +122,7 @@ def test_a_decision_on_a_question_says_how_it_is_answered(refold: Shell, verb: t
     assert refused.err.endswith("; it asks a question instead: `refold answer t1 TEXT`\n")
 
 
-@pytest.mark.parametrize(
-    "digest", [pytest.param("0" * 32, id="stale"), pytest.param("", id="empty, as of an unset variable")]
-)
+@pytest.mark.parametrize("digest", [pytest.param("0" * 32, id="stale"), pytest.param(" ", id="blank")])
 def test_another_digest_is_refused(digest: str, paying: Shell) -> None:
     """
     A decision is for what was shown, and for nothing else.

@@ -89,7 +89,7 @@ def test_a_ledger_takes_the_place_of_a_lost_one(refold: Shell, paid: Path) -> No
 
 @pytest.mark.parametrize(
     ("age", "says"),
-    [*((age, "write a number and a unit") for age in ("", "30", "d", "-1d", "1w")), ("9999999d", "long")],
+    [*((age, "write a number and a unit") for age in (" ", "30", "d", "-1d", "1w")), ("9999999d", "long")],
 )
 def test_an_age_has_a_unit(refold: Shell, paid: Path, age: str, says: str) -> None:
     """

@@ -58,7 +58,7 @@ def test_metrics_have_a_place(refold: Shell, monkeypatch: pytest.MonkeyPatch) ->
     A variable that was not set is none.
     """
     monkeypatch.delenv("REFOLD_METRICS", raising=False)
-    refused = refold("metrics", "")
+    refused = refold("metrics", " ")
 
     assert refused.exit == 2
     assert "HOST:PORT is empty" in refused.err

@@ -110,12 +110,12 @@ def test_an_owner_is_forgotten(refold: Shell, file: Path) -> None:
     [
         pytest.param(("list",), "name the owner, or give --no-owner", id="nobody"),
         pytest.param(("list", "ann", "--no-owner"), "not both", id="both"),
-        pytest.param(("list", ""), "name the owner", id="an empty name"),
+        pytest.param(("list", ""), "'OWNER': it is empty", id="an empty name"),
         pytest.param(("forget", "ann"), "say what to forget", id="nothing"),
         pytest.param(("forget", "ann", "--all", "--fact", "a"), "one of them", id="two things"),
         pytest.param(("forget", "--all"), "name the owner", id="everybody"),
-        pytest.param(("forget", "ann", "--fact", ""), "there is no fact ''", id="any fact"),
-        pytest.param(("forget", "ann", "--session", ""), "there is no session ''", id="any session"),
+        pytest.param(("forget", "ann", "--fact", " "), "there is no fact ' '", id="any fact"),
+        pytest.param(("forget", "ann", "--session", " "), "there is no session ' '", id="any session"),
     ],
 )
 def test_nothing_is_forgotten_by_mistake(refold: Shell, file: Path, words: tuple[str, ...], problem: str) -> None:

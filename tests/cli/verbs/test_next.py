@@ -243,7 +243,7 @@ def test_decisions_wait_like_start(charging: Shell, words: tuple[str, ...], out:
     assert "#" in done.err
 
 
-@pytest.mark.parametrize("id", ["a b/c", "", "-x", "a'b", 'a"b', "x" * 201, "ä", "a\n"])
+@pytest.mark.parametrize("id", ["a b/c", " ", "-x", "a'b", 'a"b', "x" * 201, "ä", "a\n"])
 @pytest.mark.parametrize("verb", [("start", "hello", "Ada"), ("fork", "f1", "--at", "1")])
 def test_an_id_is_checked_where_it_is_given(charging: Shell, verb: tuple[str, ...], id: str) -> None:
     """
