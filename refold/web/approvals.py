@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from refold.core.errors import InputRejected
-from refold.core.schema import problems
+from refold.core.schema import fields_of, problems
 from refold.engine import Decision, Engine, EngineError, PayloadTooLarge, Taken, TaskNotFound, TaskView, WaitView
 from refold.engine.arguments import defining, takes
 from refold.engine.refusals import checked
@@ -130,7 +130,7 @@ def approval_app(
         try:
             said = ApprovalBody.model_validate(json_value(body))
         except ValidationError as error:
-            return _answer(422, problems(error))
+            return _answer(422, f"{problems(error)}; a decision has {', '.join(fields_of(ApprovalBody))}")
         except ValueError as error:
             return _answer(422, f"the body cannot be read: {error}")
         approver = said.approver or caller

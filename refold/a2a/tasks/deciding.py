@@ -12,12 +12,16 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from refold.core.commands import AskApproval
 from refold.core.content import Content
 from refold.core.gates import DecisionMade
-from refold.core.schema import problems
+from refold.core.schema import fields_of, problems
 from refold.engine import Decision, Engine, TaskNotFound
 from refold.record import TaskRecord
 
 ANONYMOUS = "anonymous"
 """The approver, if the caller is anonymous and names none."""
+
+
+AS_SHOWN = ("kind", "arguments", "editable")
+"""What a decision may repeat of what the gate shows."""
 
 
 class DecisionPart(BaseModel):
@@ -56,12 +60,13 @@ def decisions_in(content: Content) -> list[DecisionPart]:
     found = [
         part.data
         for part in content.parts
-        if isinstance(part.data, Mapping) and {"gate", "decision"} <= part.data.keys()
+        if isinstance(part.data, Mapping) and "gate" in part.data and part.data.keys() & {"digest", "decision"}
     ]
     try:
         return [DecisionPart.model_validate(one) for one in found]
     except ValidationError as error:
-        raise InvalidParamsError(f"the decision does not fit: {problems(error)}") from None
+        fields = ", ".join(name for name in fields_of(DecisionPart) if name.removesuffix("?") not in AS_SHOWN)
+        raise InvalidParamsError(f"the decision does not fit: {problems(error)}; a decision has {fields}") from None
 
 
 async def decide(
