@@ -197,7 +197,8 @@ def _refusing_empty(full: Collection[str]) -> type[TyperCommand]:
     class Command(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-            for parameter in self.params:
+            parameters: list[Any] = self.params
+            for parameter in parameters:
                 texts = given.get(parameter.name)
                 if parameter.name in full and any(text == "" for text in _each(texts)):
                     way_out = "" if parameter.required else ", or leave it out"
