@@ -11,13 +11,16 @@ Tasks on a server do not use this module: their truth is the journal. Source: S3
 
 from __future__ import annotations
 
+import dis
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Protocol, TypedDict, TypeVar, cast
+from itertools import takewhile
+from types import CellType
+from typing import Any, Protocol, TypedDict, TypeVar, cast
 
 from pydantic import JsonValue
 
@@ -363,7 +366,11 @@ class TaskLifecycle:
                 )
         mine: JsonValue = {"status": "executing", "version": self._now.version + 1}  # a version is saved once
         self._keep(mark, mine)
-        return self._done(mark, mine, effect(key))
+        result: Any = effect(key)  # whatever its annotation says
+        if inspect.iscoroutine(result):
+            result.close()
+            raise InputRejected(f"the effect {step!r} returned a coroutine, {_NOT_AWAITED}; its outcome is unknown")
+        return self._done(mark, mine, result)
 
     def _done(self, mark: str, executing: JsonValue, result: JsonValue) -> JsonValue:
         """Record the result in place of `executing`, also if others change the rest of the task meanwhile."""
@@ -431,7 +438,9 @@ def _problem_with(effect: Callable[[str], JsonValue]) -> str:
     called = effect.func if isinstance(effect, partial) else effect
     either = (effect, type(called).__call__)
     if any(map(inspect.iscoroutinefunction, either)):
-        return "is an `async def`, which nothing here awaits; give a plain function"
+        return f"is an `async def`, {_NOT_AWAITED}"
+    if _calls_async_alone(effect):
+        return f"calls an `async def`, {_NOT_AWAITED}"
     if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in either):
         return "is a generator, which nothing here iterates; give a plain function"
     try:
@@ -441,6 +450,27 @@ def _problem_with(effect: Callable[[str], JsonValue]) -> str:
     except ValueError:  # a built-in function that does not say what it takes
         pass
     return ""
+
+
+_NOT_AWAITED = "which nothing here awaits; give a plain function, such as `lambda key: asyncio.run(pay(key))`"
+
+
+def _calls_async_alone(effect: Callable[..., object]) -> bool:
+    """Whether a function, such as a lambda, only calls an `async def`: the call makes a coroutine, and does nothing."""
+    code = getattr(effect, "__code__", None)
+    if code is None:
+        return False
+    done = [one for one in dis.get_instructions(code) if one.opname not in ("RESUME", "PUSH_NULL", "COPY_FREE_VARS")]
+    if sum(one.opname.startswith("CALL") for one in done) != 1 or done[0].opname not in ("LOAD_GLOBAL", "LOAD_DEREF"):
+        return False
+    cells = zip(code.co_freevars, getattr(effect, "__closure__", None) or (), strict=True)
+    names = getattr(effect, "__globals__", {}) | {
+        name: cell.cell_contents for name, cell in cells if cell != CellType()
+    }
+    called = names.get(done[0].argval)  # what is called is loaded before its arguments
+    for one in takewhile(lambda one: one.opname in ("LOAD_ATTR", "LOAD_METHOD"), done[1:]):
+        called = inspect.getattr_static(called, one.argval, None)
+    return inspect.iscoroutinefunction(called)
 
 
 def _data(what: str, value: V) -> V:

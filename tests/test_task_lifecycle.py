@@ -1,5 +1,6 @@
 """The lifecycle by itself: the source's three demos, and the promises they rest on."""
 
+import asyncio
 import contextlib
 import logging
 import sqlite3
@@ -349,6 +350,20 @@ class Pays:
         return key
 
 
+class Client:
+    """A program's own, of a service."""
+
+    async def pay(self, key: str) -> JsonValue:
+        return key
+
+
+CLIENT = Client()
+
+
+def calling(function: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda key: function(key)  # noqa: PLW0108 - as a program has it
+
+
 def yields(key: str) -> Iterator[str]:
     yield key
 
@@ -367,6 +382,9 @@ def without_key() -> JsonValue:
         (pays, r"effect 'pay' is an `async def`, which nothing here awaits; give a plain function"),
         (Pays(), r"effect 'pay' is an `async def`, which nothing here awaits; give a plain function"),
         (partial(Pays()), r"effect 'pay' is an `async def`, which nothing here awaits; give a plain function"),
+        (lambda key: pays(key), r"effect 'pay' calls an `async def`, which nothing here awaits"),  # noqa: PLW0108 - as programs do
+        (lambda key: CLIENT.pay(key), r"effect 'pay' calls an `async def`, which nothing here awaits"),  # noqa: PLW0108
+        (calling(pays), r"effect 'pay' calls an `async def`, which nothing here awaits"),
         (yields, r"effect 'pay' is a generator, which nothing here iterates; give a plain function"),
         (yields_later, r"effect 'pay' is a generator, which nothing here iterates; give a plain function"),
         (without_key, r"effect 'pay' cannot be called with its key alone: too many positional arguments"),
@@ -381,6 +399,28 @@ def test_what_cannot_be_performed_is_not_begun(store: StatePersistence, effect: 
         TaskLifecycle("t", store).execute_idempotent("pay", effect)
 
     assert TaskLifecycle("t", store).execute_idempotent("pay", lambda key: key) == "t:pay"
+
+
+def test_an_effect_may_run_a_coroutine(store: StatePersistence) -> None:
+    """
+    To its end: it is a plain function then.
+    """
+    assert TaskLifecycle("t", store).execute_idempotent("pay", lambda key: asyncio.run(pays(key))) == "t:pay"
+
+
+def test_an_effect_that_also_makes_a_coroutine_may_have_taken_place(store: StatePersistence) -> None:
+    """
+    What else it did is not known.
+    """
+
+    def both(key: str) -> Any:
+        str(key)
+        return pays(key)
+
+    with pytest.raises(InputRejected, match=r"returned a coroutine, which nothing here awaits.*outcome is unknown"):
+        TaskLifecycle("t", store).execute_idempotent("pay", both)
+    with pytest.raises(OutcomeUnknown):
+        TaskLifecycle("t", store).execute_idempotent("pay", lambda key: pytest.fail("twice"))
 
 
 def test_an_unknown_outcome_is_neither_repeated_nor_skipped(store: StatePersistence) -> None:
