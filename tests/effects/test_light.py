@@ -133,6 +133,7 @@ async def main():
             found.append(await after(IDLE_S * 0.9))
             models.put_off()
         found += [await after(IDLE_S * 0.9), await after(IDLE_S * 0.2)]
+        await models.unusable(["scripted:demo"])
         await models.close()
         print(found, "pydantic_ai" in sys.modules)
 

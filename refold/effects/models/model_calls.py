@@ -122,9 +122,16 @@ class ModelCalls:
         raise Verdict(found)
 
     async def close(self) -> None:
-        """Close the providers' clients. Waits for the loading to end, since its thread cannot be stopped."""
+        """Close the providers' clients. While the libraries still load, there is none, and nobody waits for them: their
+        thread cannot be stopped."""
         self._later.cancel()
-        loaded = None if self._loading is None else await self._loading
+        loading = self._loading
+        if loading is None:
+            return
+        if loading.cancel():
+            await asyncio.wait((loading,))
+            return
+        loaded = loading.result()
         if isinstance(loaded, _Loaded):
             await loaded.models.close()
 
