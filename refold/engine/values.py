@@ -215,7 +215,7 @@ class Tokens(Value):
 
     Attributes:
         invocation_id: The model call.
-        attempt: Its attempt; a new attempt starts the text again.
+        attempt: Its attempt, by a number that grows; a new attempt starts the text again.
         offset: Where `text` begins in the whole text of this attempt, in characters.
         text: The new text; of a tool call, its arguments as JSON text.
         call: The index of the tool call in the reply, from 0; None for text to the user.
@@ -237,7 +237,7 @@ class Progress(Value):
     Attributes:
         invocation_id: The tool call.
         tool: The tool's name.
-        attempt: Its attempt; a new attempt begins anew.
+        attempt: Its attempt, by a number that grows; a new attempt begins anew.
         number: Counts the attempt's reports that were sent, from 1; a watcher may miss some.
         said: What was reported: a text, or other JSON, of at most 4 KB.
     """

@@ -10,13 +10,16 @@ from temporalio import activity
 
 from refold import Content, Ctx, Transition, flow_skill, step, tool
 from refold.agent import Agent
-from refold.effects import current
+from refold.effects import TryLater, current
 from refold.temporal import workflow_for
 
 SEEN = threading.Event()
 """Set by a test once it has seen what it waits for; the tools return then."""
 
 LAST = "the last of them"
+
+TRIED: list[str] = []
+"""The calls of `stumble`, each as often as it was tried."""
 
 
 @tool(effect="read_only", timeout_s=300)
@@ -62,6 +65,19 @@ async def beat(times: int) -> int:
     return times
 
 
+@tool(effect="read_only", timeout_s=300)
+async def stumble(tries: int) -> int:
+    """Reports once in each try, and fails in all but the last, once its report was seen."""
+    TRIED.append(current().invocation_id)
+    tried = TRIED.count(current().invocation_id)
+    current().progress(LAST if tried == tries else f"try {tried}")
+    await asyncio.to_thread(SEEN.wait, 20)
+    SEEN.clear()
+    if tried < tries:
+        raise TryLater("busy")
+    return tried
+
+
 @tool(effect="read_only")
 def mute(pages: int) -> int:
     """Reports nothing."""
@@ -75,13 +91,20 @@ class Reports:
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content) -> Transition:
         name, _, said = content.text.partition(" ")
-        takes = {"scan": "pages", "hurry": "reports", "babble": "kind", "mute": "pages", "beat": "times"}[name]
+        takes = {
+            "scan": "pages",
+            "hurry": "reports",
+            "babble": "kind",
+            "mute": "pages",
+            "beat": "times",
+            "stumble": "tries",
+        }[name]
         await ctx.tool(name, {takes: int(said) if said.isdigit() else said})
         return ctx.complete("done")
 
 
 Reader = Agent("reader", instructions="-> scan(pages=3)\n-> Read.", tools=[scan])
 
-TOOLS: list[Any] = [scan, hurry, babble, mute, beat]
+TOOLS: list[Any] = [scan, hurry, babble, mute, beat, stumble]
 ReportsWorkflow = workflow_for(Reports)
 ReaderWorkflow = workflow_for(Reader)

@@ -89,6 +89,25 @@ async def test_a_heartbeat_of_the_tools_own_is_no_report(engine: TemporalEngine)
     assert await seen(engine, "reports", "beat 3") == []
 
 
+@pytest.mark.parametrize("after", [0, 1])
+async def test_each_try_reports_anew(engine: TemporalEngine, after: int) -> None:
+    """
+    A tool that the task tries again is seen again, from its first report on: whoever watches, from the beginning or
+    later, tells the tries apart.
+    """
+    view = await engine.start("reports", text("stumble 3"))
+    found: list[Progress] = []
+    async with aclosing(engine.watch(view.task_id, after=after)) as news:
+        async for one in news:
+            if isinstance(one, Progress):
+                found.append(one)
+                progressing.SEEN.set()
+
+    assert [one.said for one in found] == ["try 1", "try 2", progressing.LAST]
+    assert len({one.attempt for one in found}) == 3
+    assert found == sorted(found, key=lambda one: one.attempt)
+
+
 async def test_it_costs_no_event(engine: TemporalEngine) -> None:
     """
     A tool that reports 20,000 times leaves the history of one that reports nothing.

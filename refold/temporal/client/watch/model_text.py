@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from temporalio.client import WorkflowExecutionDescription
 
+from refold.temporal.client.watch.tries import attempt_of
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY
 
 TextPlace: TypeAlias = tuple[str, int | None]
@@ -32,19 +33,21 @@ class ModelText:
         return self.offset + len(self.text)
 
 
-async def model_text_of(description: WorkflowExecutionDescription) -> dict[TextPlace, ModelText]:
-    """The streamed text of a task's running model calls."""
+async def model_text_of(
+    description: WorkflowExecutionDescription, retries: Mapping[str, int]
+) -> dict[TextPlace, ModelText]:
+    """The streamed text of a task's running model calls; `retries` as for `attempt_of`."""
     writing: dict[TextPlace, ModelText] = {}
     for call in description.raw_description.pending_activities:
         if call.activity_type.name in (LLM_ACTIVITY, CHAT_ACTIVITY):
             for said in await description.data_converter.decode(call.heartbeat_details.payloads):
-                writing |= _said(call.activity_id, said)
+                attempt = attempt_of(int(said["attempt"]), retries.get(call.activity_id, 0))
+                writing |= _said(call.activity_id, attempt, said)
     return writing
 
 
-def _said(invocation_id: str, tail: Mapping[str, Any]) -> dict[TextPlace, ModelText]:
+def _said(invocation_id: str, attempt: int, tail: Mapping[str, Any]) -> dict[TextPlace, ModelText]:
     """The contents of a heartbeat: the text, and each tool call's arguments."""
-    attempt = int(tail["attempt"])
     text = ModelText(attempt=attempt, offset=int(tail["offset"]), text=str(tail["text"]))
     calls: dict[TextPlace, ModelText] = {
         (invocation_id, int(call["number"])): ModelText(

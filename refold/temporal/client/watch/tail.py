@@ -24,7 +24,8 @@ from temporalio.service import RPCError
 
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TERMINAL, Status
-from refold.engine import News, NotConnected, NoWorker, Progress, TaskNotFound, Tokens
+from refold.engine import News, NotConnected, NoWorker, Progress, TaskNotFound, TaskView, Tokens
+from refold.temporal.client import views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import is_missing, server_refused
 from refold.temporal.client.journal import JournalReader, Newest
@@ -32,6 +33,7 @@ from refold.temporal.client.watch.long_poll import LongPoll, Round
 from refold.temporal.client.watch.model_text import ModelText, TextPlace, model_text_of
 from refold.temporal.client.watch.reconnect import Reconnect, cut
 from refold.temporal.client.watch.tool_reports import reports_of
+from refold.temporal.client.watch.tries import Retries
 
 TOKEN_POLL_S = 0.1
 """The interval, in seconds, of polling the server for model text."""
@@ -115,6 +117,7 @@ class Tail:
         self.recent: deque[Entry] = deque(maxlen=RECENT)
         self.writing: dict[TextPlace, ModelText] = {}
         self.reports: tuple[Progress, ...] = ()
+        self._retries = Retries(after)
         self._poll = LongPoll(connection.client, task_id, round)
         self._handle = connection.client.get_workflow_handle(task_id)
         self._running = asyncio.create_task(self._run())
@@ -185,8 +188,10 @@ class Tail:
         if newest.last != self.last:
             if not entries or entries[0].seq != self.last + 1 or entries[-1].seq != newest.last:
                 self.recent.clear()  # too many at once, or of several runs: each watcher reads them from the journal
+                self._retries.missed()
             else:
                 self.recent.extend(entries)
+                self._retries.read(entries)
             self.writing, self.reports = {}, ()  # a call may be complete now; nothing of it must follow its entry
         self.last = newest.last
         self.newest, self.read = replace(newest, entries=()), self.began
@@ -214,7 +219,13 @@ class Tail:
             if cut(error):
                 return  # the next read shows the cause
             raise
-        seen = await model_text_of(description), await reports_of(description)
+        if (retries := self._retries.known) is None:
+            task = await views.status(self.journal.connection, self.journal.task_id, if_open=True)
+            if not isinstance(task, TaskView) or task.seq != self.last:
+                return  # the next read shows why
+            self._retries.told(task)
+            retries = self._retries.known or {}
+        seen = await model_text_of(description, retries), await reports_of(description, retries)
         if seen != (self.writing, self.reports):
             self.writing, self.reports = seen
             self._tell()
