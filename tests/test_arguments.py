@@ -122,6 +122,37 @@ async def test_an_engine_says_what_it_takes(name: str, kind: str, unreached: Tem
             await outcome_of(getattr(engine, name), given)
 
 
+TEXTS = [
+    (kind, name, parameter)
+    for kind in (TemporalEngine, FakeEngine, ExportEngine, Schedules, Purge)
+    for name, method in inspect.getmembers(kind, inspect.isfunction)
+    if not name.startswith("_")
+    and hasattr(method, "__wrapped__")
+    and "testing.fake_engine.controls" not in method.__module__
+    for parameter, hint in get_type_hints(method).items()
+    if parameter != "return" and str in (hint, *get_args(hint))
+]
+"""The texts that an engine takes."""
+
+
+@pytest.mark.parametrize(("kind", "name", "parameter"), TEXTS)
+async def test_a_text_that_nobody_can_write_is_refused(
+    kind: type, name: str, parameter: str, unreached: TemporalEngine
+) -> None:
+    """
+    As one that is typed in Latin-1 where the system's encoding is UTF-8: before a task is looked for or a server asked.
+    """
+    client = await Client.connect("127.0.0.1:1", lazy=True, plugins=[RefoldPlugin()])
+    engines = {Schedules: unreached.schedules, Purge: TemporalEngine(client).purge(), TemporalEngine: unreached}
+    engine = engines[kind] if kind in engines else ExportEngine([]) if kind is ExportEngine else FakeEngine([Hello])
+    hint = get_type_hints(getattr(kind, name))[parameter]
+    (given,) = (given for one, given in wrong(getattr(kind, name)) if one == parameter)
+    odd = ["caf\udce9"] if get_origin(hint) is Sequence else "caf\udce9"
+
+    with pytest.raises(InputRejected, match=rf"^{parameter} is no UTF-8 text; got .*'caf\\udce9'"):
+        await outcome_of(getattr(engine, name), {**given, parameter: odd})
+
+
 OF_TESTS = [
     name
     for name in testing.__all__

@@ -16,6 +16,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from refold.core.errors import DefinitionError, InputRejected, shown
+from refold.core.values import text
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -97,6 +98,9 @@ def _check_of(
         except TypeError:
             return  # a name that is none, or that is missing: Python itself says which
         for name, value in given.items():
+            texts = value if isinstance(value, list | tuple) else (value,)
+            if refuse is InputRejected and any(isinstance(one, str) and text(one) is not one for one in texts):
+                raise refuse(f"{name} is no UTF-8 text; got {shown(value)}")
             hint = hints().get(name, Any)
             if name in said_here and not _fits(value, hint):
                 raise refuse(f"{name} is {_said(hint)}; got {shown(value)}{_way_out(hint, value)}")
