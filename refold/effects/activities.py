@@ -67,6 +67,7 @@ from refold.effects.attempt import (
     as_application_error,
     effect,
     heartbeats,
+    keeper_of,
     lease_s,
     left_to_others,
     readable,
@@ -75,11 +76,12 @@ from refold.effects.attempt import (
     why_stopped,
 )
 from refold.effects.callbacks import make_address
+from refold.effects.failures.building import permanent
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledgered_call import until_answered
-from refold.effects.ledger.receipts import Finished, LedgerUnavailable, ReceiptState
+from refold.effects.ledger.receipts import Finished, LedgerUnavailable, ReceiptState, storable, undone_before
 from refold.effects.models.conversations import Recalled
 from refold.effects.models.owner_day import within_day
 from refold.effects.models.tail import Tail
@@ -364,6 +366,8 @@ async def _tool_effect(
             if attempt.given is not None:
                 outcome = attempt.given.outcome
                 result = await record_outcome(name, command, invocation(), opened.ledger, outcome, attempt.returns)
+            elif command.undoes is not None and await _is_undone(effects, command.undoes, info, owner):
+                result = None
             else:
                 lease = effects.local_lease_s if info.is_local else lease_s(info)
                 elsewhere = effects.made_elsewhere if info.attempt > 1 and attempt.ledger is None else None
@@ -384,11 +388,33 @@ async def _tool_effect(
     return await effect("tool", name, in_heartbeats)
 
 
-async def _note_undone(effects: Resources, undoes: Undoes, info: activity.Info, owner: str | None) -> None:
-    """Record on an effect's receipt that the effect was undone, so that it may be performed again under its key."""
-    key = key_of_call(
+async def _is_undone(effects: Resources, undoes: Undoes, info: activity.Info, owner: str | None) -> bool:
+    """Whether an effect that several calls have in common, by its business key, was undone for another one of them.
+
+    Raises:
+        Verdict: Another task made it, and has completed or may still need it: that task undoes it if it fails.
+    """
+    if undoes.key is None:
+        return False
+    key = _key_of_undone(undoes, info, owner)
+    found = await until_answered(lambda: asyncio.to_thread(effects.ledger_of_undone.look, key), info.activity_id)
+    if found is None or undone_before(found, info.activity_id):
+        return found is not None
+    if found.invocation_id != storable(undoes.invocation_id) and (keeper := await keeper_of(found.task_id)):
+        why = f"task {keeper!r} has this effect, too, by the business key {undoes.key!r}, and made it: it stays"
+        raise Verdict(permanent("of_another_task", why))
+    return False
+
+
+def _key_of_undone(undoes: Undoes, info: activity.Info, owner: str | None) -> str:
+    return key_of_call(
         info.namespace, undoes.tool, undoes.key, undoes.invocation_id, scope=undoes.key_scope, owner=owner
     )
+
+
+async def _note_undone(effects: Resources, undoes: Undoes, info: activity.Info, owner: str | None) -> None:
+    """Record on an effect's receipt that the effect was undone, so that it may be performed again under its key."""
+    key = _key_of_undone(undoes, info, owner)
     await until_answered(
         lambda: asyncio.to_thread(effects.ledger_of_undone.undone, key, info.activity_id, undoes.result),
         info.activity_id,

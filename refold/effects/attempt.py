@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from itertools import count as numbers
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.enums.v1 import TaskQueueType, WorkflowExecutionStatus
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
@@ -186,6 +187,39 @@ async def was_left() -> bool:
     return any(
         one.application_failure_info.type in metrics.LEFT for failure in last for one in (failure, failure.cause)
     )
+
+
+async def keeper_of(task_id: str) -> str:
+    """The task that has an effect which this task made: itself, or one that recovers it; empty if none is open or done.
+
+    Empty, too, if it is the task of the current activity.
+    """
+    ids = [task_id]
+    for id in ids:  # grows meanwhile: a recovery may be recovered, too
+        if id == activity.info().workflow_id:
+            return ""
+        if await _status_of(id) in _KEEPS:
+            return id
+        for number in numbers(1):
+            if await _status_of(recovery := f"{id}.r{number}") is None:
+                break
+            ids.append(recovery)
+    return ""
+
+
+_KEEPS = {
+    WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+    WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED,
+}
+
+
+async def _status_of(task_id: str) -> WorkflowExecutionStatus.ValueType | None:
+    """How the server says that a task stands; None if there is none."""
+    request = DescribeWorkflowExecutionRequest(
+        namespace=activity.info().namespace, execution=WorkflowExecution(workflow_id=task_id)
+    )
+    answer = await _told(lambda service: service.describe_workflow_execution(request, retry=True))
+    return None if answer is None else answer.workflow_execution_info.status
 
 
 async def _told(ask: Callable[[WorkflowService], Awaitable[T]]) -> T | None:

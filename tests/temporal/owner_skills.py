@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from refold import Ctx, Transition, flow_skill, step, tool
 from refold.agent import Agent, Cache
-from refold.effects import current
+from refold.effects import Never, current
 from refold.temporal import workflow_for
 
 PERFORMED: list[tuple[str, str]] = []
@@ -45,6 +45,8 @@ async def order(item: str) -> str:
 @tool(effect="idempotent")
 async def give_back(item: str) -> None:
     performed(f"undo {item}")
+    if item.startswith("stuck"):
+        raise Never("it does not come off")
 
 
 @tool(effect="compensate", undo=give_back)
@@ -70,6 +72,8 @@ class Call(BaseModel):
         item: Its argument.
         key: Its business key.
         scope: Whose tasks share the key.
+        times: How often it is made.
+        asks: The task asks, after it.
         fails: The task fails after it, so that the effect is compensated.
     """
 
@@ -77,6 +81,8 @@ class Call(BaseModel):
     item: str
     key: str | None = None
     scope: Literal["owner", "all"] = "owner"
+    times: int = 1
+    asks: bool = False
     fails: bool = False
 
 
@@ -86,7 +92,11 @@ class Keyed:
 
     @step(start=True)
     async def begin(self, ctx: Ctx, call: Call) -> Transition:
-        found = await ctx.tool(BY_POLICY[call.policy], item=call.item, key=call.key, key_scope=call.scope)
+        found = ""
+        for _ in range(call.times):
+            found = await ctx.tool(BY_POLICY[call.policy], item=call.item, key=call.key, key_scope=call.scope)
+        if call.asks:
+            await ctx.ask("well", "Well?")
         return ctx.fail("no") if call.fails else ctx.complete(found)
 
 

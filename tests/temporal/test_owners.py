@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from refold import Content, TaskState
+from refold import Content, Status, TaskState
 from refold.temporal import TemporalEngine
 from tests.temporal.owner_skills import BY_POLICY, PERFORMED
 from tests.temporal.test_task import settled
@@ -73,6 +73,93 @@ async def test_what_is_compensated_is_the_owners_own(engine: TemporalEngine) -> 
 
     assert await say(engine, "bob", **call) == bob
     assert len(keys_of(item)) == 3
+
+
+async def asking(engine: TemporalEngine, **call: Any) -> str:
+    """A task that has made the call, and then asks; answered, it fails."""
+    view = await engine.start("keyed", Content.from_data({**call, "asks": True, "fails": True}), owner="ada")
+    assert (await settled(engine, view.task_id)).status is Status.INPUT_REQUIRED
+    return view.task_id
+
+
+async def fail(engine: TemporalEngine, task_id: str) -> str:
+    """Let a task fail that asks. Returns what its journal notes as it compensates."""
+    await engine.send(task_id, Content.from_text("well"))
+    assert (await settled(engine, task_id)).status is Status.FAILED
+    return "; ".join([entry.note async for entry in engine.journal(task_id)])
+
+
+def of_one_key(what: str) -> dict[str, Any]:
+    item = f"{what}-{uuid4().hex[:6]}"
+    return {"policy": "compensate", "item": item, "key": f"book:{item}"}
+
+
+async def test_what_another_task_keeps_is_not_undone(engine: TemporalEngine) -> None:
+    """
+    A task that found the effect made by another one fails: the effect is the other task's, which has completed.
+    """
+    call = of_one_key("suite")
+    first = await say(engine, "ada", **call)
+
+    noted = await fail(engine, await asking(engine, **call))
+
+    assert "NOT undone" in noted
+    assert await say(engine, "ada", **call) == first
+    assert (len(keys_of(call["item"])), keys_of(f"undo {call['item']}")) == (1, [])
+
+
+@pytest.mark.parametrize("maker_first", [True, False])
+async def test_an_effect_of_two_tasks_is_undone_once(engine: TemporalEngine, maker_first: bool) -> None:
+    """
+    Whichever of them fails first: the one that made it undoes it.
+    """
+    call = of_one_key("berth")
+    tasks = [await asking(engine, **call) for _ in range(2)]
+
+    for task in tasks if maker_first else reversed(tasks):
+        await fail(engine, task)
+
+    assert (len(keys_of(call["item"])), len(keys_of(f"undo {call['item']}"))) == (1, 1)
+
+
+async def test_what_a_task_asked_for_twice_is_undone_once(engine: TemporalEngine) -> None:
+    """
+    Two calls with one key are one effect, and so is their compensation.
+    """
+    call = of_one_key("cabin")
+
+    await say(engine, "ada", **call, times=2, fails=True)
+
+    assert (len(keys_of(call["item"])), len(keys_of(f"undo {call['item']}"))) == (1, 1)
+
+
+async def test_what_a_lost_task_made_is_undone_by_the_next(engine: TemporalEngine) -> None:
+    """
+    A task that was terminated compensates nothing; a task that goes on with its effect, and fails, does.
+    """
+    call = of_one_key("seat")
+    lost = await asking(engine, **call)
+    await engine.client.get_workflow_handle(lost).terminate()
+
+    await say(engine, "ada", **call, fails=True)
+
+    assert (len(keys_of(call["item"])), len(keys_of(f"undo {call['item']}"))) == (1, 1)
+
+
+async def test_what_a_recovered_task_goes_on_with_is_not_undone(engine: TemporalEngine) -> None:
+    """
+    The task that made it was canceled and could not undo it; the one that goes on for it has it still.
+    """
+    call = of_one_key("stuck")
+    maker = await asking(engine, **call)
+    other = await asking(engine, **call)
+    await engine.cancel(maker)
+    goes_on = await engine.recover(maker)
+
+    noted = await fail(engine, other)
+
+    assert f"NOT undone: book: task {goes_on.task_id!r} has this effect, too" in noted
+    assert (len(keys_of(call["item"])), len(keys_of(f"undo {call['item']}"))) == (1, 1)
 
 
 async def test_a_workers_cache_is_the_owners_own(engine: TemporalEngine) -> None:

@@ -301,6 +301,11 @@ def undo(receipt: LedgerReceipt | None, by: str, result: str, now: float) -> Led
     return replace(released, result=None, undone=receipt.undone + 1, undone_by=by)
 
 
+def undone_before(receipt: LedgerReceipt, by: str) -> bool:
+    """Whether another command than `by` has undone the effect, and nobody has performed it since."""
+    return receipt.state is ReceiptState.RELEASED and receipt.undone_by not in ("", storable(by))
+
+
 def renew(receipt: LedgerReceipt | None, fence: int, lease_s: float, now: float) -> LedgerReceipt | None:
     """The receipt after the worker of attempt `fence` has renewed its lease; an overtaken worker changes nothing."""
     mine = receipt is not None and receipt.fence == fence

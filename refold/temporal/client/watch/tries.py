@@ -45,6 +45,8 @@ class Retries:
                     self.known[id] = retry
                 case DependencyResolved(retry=True):  # it may not say which call
                     self.known = None
+                case _:
+                    pass
 
     def missed(self) -> None:
         """Some entries were not read."""
