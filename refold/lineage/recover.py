@@ -93,20 +93,14 @@ def recover(
     else:
         kept, again = kept[:-1], _event_again(kept[-1], entries)
         skipped = set() if again is not None else skipped
+    # What went on beside a call after its failure may not have gone on without: a limit let it begin, or it asked.
     refolded = partial(fold, skill, skipped=skipped, patched=patched)
-    snapshot = refolded(base, kept)
-    if isinstance(again, DependencyResolved):
-        snapshot, again = _resolved(snapshot, again)
-    if snapshot.ended:
-        raise InputRejected(
-            f"task {base.task_id!r} ends without the failure, too: {snapshot.reason or snapshot.status}; change the "
-            "skill, then recover"
-        )
-    if other := _divergence(skill, snapshot, base, kept, again, refolded):
-        raise InputRejected(
-            f"task {base.task_id!r} cannot be recovered: without the failure its skill does not do what the journal "
-            f"records: {other}; fork it at an earlier entry"
-        )
+    tries = [_Refolded(skill, base, kept, again, refolded)]
+    if tries[0].why_not:
+        tries.append(_Refolded(skill, base, kept, again, partial(refolded, parks=True)))
+    if tries[-1].why_not:
+        raise InputRejected(f"task {base.task_id!r} {tries[0].why_not}")
+    snapshot, again, parks = tries[-1].snapshot, tries[-1].again, len(tries) > 1
     if open_still := _still_running(snapshot, before_end, last, entries):
         raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")
     snapshot = _with_late_results(snapshot, last, entries)
@@ -114,7 +108,7 @@ def recover(
     new = with_kept_patches(_planned(snapshot, entries, task_id, at, again), patched)
     if any(one.background for one in new.pending.values()):
         past = tuple(PastEvent(seq=one.seq, at=one.at, event=one.event, patches=one.patches) for one in kept)
-        redo = new.redo or Redo(base=base, past=past, skipped=tuple(sorted(skipped)))
+        redo = new.redo or Redo(base=base, past=past, skipped=tuple(sorted(skipped)), parks=parks)
         raced = len(new.waits) > 1 and any(wait.ask.raced for wait in new.waits)
         lost = () if redo.lost is None and raced and patched(RACES) else redo.lost
         new = new.changed({"redo": redo.changed({"in_turn": in_turn, "lost": lost})})
@@ -127,6 +121,32 @@ def recover(
             f"task {base.task_id!r} would end again at once: {tried.reason}; change the skill, then recover"
         )
     return new, first
+
+
+class _Refolded:
+    """A failed task, folded again without the failures that recovery skips.
+
+    Attributes:
+        snapshot: The task.
+        again: The event to deliver to the new task first, unless the snapshot has it.
+        why_not: Why the new task cannot go on from there; empty if it can.
+    """
+
+    def __init__(
+        self, skill: Skill, base: Snapshot, kept: Sequence[Entry], again: Event | None, refolded: Refolded
+    ) -> None:
+        self.again, self.why_not = again, ""
+        self.snapshot = refolded(base, kept)
+        if isinstance(again, DependencyResolved):
+            self.snapshot, self.again = _resolved(self.snapshot, again)
+        if self.snapshot.ended:
+            ends = self.snapshot.reason or self.snapshot.status
+            self.why_not = f"ends without the failure, too: {ends}; change the skill, then recover"
+        elif other := _divergence(skill, self.snapshot, base, kept, self.again, refolded):
+            self.why_not = (
+                "cannot be recovered: without the failure its skill does not do what the journal records: "
+                f"{other}; fork it at an earlier entry"
+            )
 
 
 def lacks(entries: Sequence[Entry]) -> bool:

@@ -55,6 +55,7 @@ class Moment:
         interruption: Takes the oldest message that waits to interrupt the task; returns None if there is none.
         withdrawn: The ids of what lost a race in this call, or whose await is over; steps add them, and a step that
             raises then returns no transition that names them.
+        parked: The id of a call whose failure recovery skips, with this event; empty if it skips none.
         check: Raises a `SkillError` if the fold would refuse this transition. Called by skills with a contract before
             they return one, so that the refusal is a failure of the step.
     """
@@ -73,6 +74,7 @@ class Moment:
     enters: Callable[[str], None] = lambda _: None
     interruption: Callable[[], UserMessage | None] = lambda: None
     withdrawn: list[str] = field(default_factory=list)
+    parked: str = ""
     check: Callable[[Transition], None] = lambda _: None
 
     def invocation_id(self, position: int) -> str:

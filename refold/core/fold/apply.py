@@ -111,6 +111,7 @@ def fold(
     entries: Iterable[Entry | PastEvent],
     *,
     skipped: Set[str] = frozenset(),
+    parks: bool = False,
     patched: Callable[[str], bool] = lambda _: True,
 ) -> Snapshot:
     """The snapshot after these entries, as `advance` returned it when it wrote them.
@@ -121,6 +122,7 @@ def fold(
         entries: A journal, or a part of it. If entries are missing, the others keep their numbers.
         skipped: Ids of commands whose final failure is not delivered, so that the task sends them again. Used by
             recovery; the numbers of later entries do not change.
+        parks: Coroutines side by side go on at such a failure as they did, except the one that it came to.
         patched: Answers whether what `ANSWERS` says holds, asked only where it matters; False for a task that an
             earlier release recovered or forked.
     """
@@ -129,8 +131,9 @@ def fold(
         if snapshot.seq != entry.seq - 1:
             snapshot = snapshot.changed({"seq": entry.seq - 1})
         draft = Draft(
-            skill, snapshot, entry.event, entry.at, live, recorded=entry.patches, skipped=skipped, refold=fold
-        )
+            skill, snapshot, entry.event, entry.at, live, recorded=entry.patches, skipped=skipped, parks=parks,
+            refold=fold,
+        )  # fmt: skip
         snapshot, _ = _taken(draft)
         unasked = {id: yes for id, yes in entry.patches.items() if id not in snapshot.patches}
         if unasked and patched(ANSWERS):

@@ -133,7 +133,12 @@ def act_on_failure(draft: Draft, failed: CommandFailed) -> Sequence[Event]:
             for result in failures.accept(draft, failed):
                 _call(draft, result)
         case Action.REISSUE:
-            draft.change_pending(failed.invocation_id, started=False)
+            parked = draft.parks or draft.pending[failed.invocation_id].parked
+            draft.change_pending(failed.invocation_id, started=False, parked=parked)
+            if draft.parks and failed.invocation_id in draft.skill.awaiting(draft.state):
+                draft.parked = failed.invocation_id
+                _call(draft, failed)
+                draft.parked = ""
         case Action.END:
             failures.drop(draft, failed)
             ending.end_by_failure(draft, CommandError(failed.id, failed.invocation_id, failed.failure))
@@ -158,7 +163,7 @@ def _call(draft: Draft, event: Event) -> None:
             _end_race(draft, event)
             return
         transition = draft.skill.on(draft.state, event, _moment(draft), draft.live)
-        if isinstance(event, CommandFailed) and transition.ignored:
+        if isinstance(event, CommandFailed) and transition.ignored and not draft.parked:
             raise CommandError(event.id, event.invocation_id, event.failure)
         _apply(draft, transition)
     except CommandError as error:
@@ -268,6 +273,7 @@ def _moment(draft: Draft) -> Moment:
         patched=draft.patched,
         enters=draft.entered.append,
         interruption=draft.interruption,
+        parked=draft.parked,
         check=partial(_check_early, draft),
     )
 
@@ -330,7 +336,7 @@ def _check(draft: Draft, transition: Transition) -> None:
         )
     if not transition.commands:
         return
-    taken = {pending.command.id for pending in draft.pending.values()} | {wait.slot for wait in draft.waits}
+    taken = {one.command.id for one in draft.pending.values() if not one.parked} | {wait.slot for wait in draft.waits}
     for command in transition.commands:
         if command.id in taken:
             raise SkillError(

@@ -61,6 +61,7 @@ class Draft:
         ask_patched: Answers a patch id that was never asked before; not called if `recorded` is given.
         recorded: The patches that were answered when this event was first taken; None if this is the first time.
         skipped: Ids of commands whose final failure is skipped, so that the task sends them again. Used by recovery.
+        parks: What else waits goes on at a skipped failure, as it did where that was none; see `PARKED`.
         refold: `apply.fold`, for a recovered task to fold its past again.
     """
 
@@ -75,6 +76,7 @@ class Draft:
         *,
         recorded: Mapping[str, bool] | None = None,
         skipped: Set[str] = frozenset(),
+        parks: bool = False,
         refold: Callable[..., Snapshot] | None = None,
     ) -> None:
         self.skill, self.base, self.event, self.at, self.live = skill, base, event, at, live
@@ -106,6 +108,7 @@ class Draft:
         self.patches: dict[str, bool] = {}
         self.audit: tuple[StateTransitionEvent, ...] = ()
         self.killed_by: str | None = None
+        self.parks, self.parked = parks, ""
         # For `watcher` alone.
         self.cells: list[tuple[str, str, str]] = []
         self.entered: list[str] = []

@@ -40,7 +40,8 @@ def _folded(draft: Draft, redo: Redo) -> Snapshot | None:
     past = tuple(one.model_copy(update={"event": _renewed(redo, one.event)}) for one in redo.past)
     if past == redo.past:
         return None
-    return draft.refold(draft.skill, redo.base, past, skipped=frozenset(redo.skipped), patched=draft.patched)
+    skipped = frozenset(redo.skipped)
+    return draft.refold(draft.skill, redo.base, past, skipped=skipped, parks=redo.parks, patched=draft.patched)
 
 
 def adopt_new_outcomes(draft: Draft) -> None:

@@ -94,6 +94,7 @@ class Pending(Value):
         moved: How many of the call's models it has moved on from.
         background: No step awaits this command. Used for compensation, for repeating a compensated effect after
             recovery, and for reminders. Saved as `aside`, its name in older histories.
+        parked: It failed in the task that this one recovers, where others went on beside it; its id may be theirs, too.
         until: When the part times out, if the command is one (`CallSkill`) with a timeout.
         asks: If the command is a part (`CallSkill`): the part's open questions that have no answer yet.
         answers: If the command is a part: answers sent to the part that the part has not confirmed yet.
@@ -115,6 +116,7 @@ class Pending(Value):
     looks: int = lean(0)
     moved: int = lean(0)
     background: bool = lean(False, alias="aside")
+    parked: bool = lean(False)
     until: datetime | None = lean()
     asks: tuple[Wait, ...] = lean(())
     answers: tuple[UserMessage, ...] = lean(())
@@ -172,6 +174,7 @@ class Redo(Value):
         base: The failed task before the first event of `past`.
         past: The events that the failed task took, without the event that ended it.
         skipped: Ids of commands whose final failure `fold` skips.
+        parks: As for `fold`.
         outcomes: The new outcomes so far, by the effect's place (see `lineage/ids.py`).
         in_turn: The effects are performed again one after the other. Tasks of earlier releases perform all at once.
         lost: Ids of the calls of races that ended meanwhile: of those that lost, and of those that won. None if no race
@@ -182,6 +185,7 @@ class Redo(Value):
     base: Snapshot
     past: tuple[PastEvent, ...]
     skipped: tuple[str, ...] = lean(())
+    parks: bool = lean(False)
     outcomes: dict[str, JsonValue] = lean(factory=dict)
     in_turn: bool = lean(False)
     lost: tuple[str, ...] | None = lean()

@@ -27,7 +27,8 @@ def place(id: str) -> str:
 
 def anew(pending: Pending, id: str) -> Pending:
     """A pending command as a new task sends it: under this id, with attempts counted from the start."""
-    return Pending(invocation_id=id, command=pending.command, background=pending.background, given=pending.given)
+    kept = {"background": pending.background, "given": pending.given, "parked": pending.parked}
+    return Pending(invocation_id=id, command=pending.command, **kept)
 
 
 def without_open_failures(held: Sequence[Event], pending: Collection[str]) -> tuple[Event, ...]:

@@ -17,6 +17,10 @@ from refold.core.schema import problems
 
 T = TypeVar("T")
 
+PARKED = object()
+"""What a coroutine gets in place of a failure that recovery skips: others go on as they did, as if it had come. The
+call's own coroutine gets its outcome once the recovered task has sent it again."""
+
 
 class NotAwaited:
     """What a step awaits. Used as its result instead, it says that the `await` is missing."""
@@ -44,8 +48,8 @@ class Call(NotAwaited, Generic[T]):
     """
 
     __slots__ = (
-        "_again_of", "awaited", "command", "in_flight", "kind", "left", "outcome", "raced", "received", "shared",
-        "waiting", "withdrawn",
+        "_again_of", "awaited", "command", "in_flight", "kind", "left", "outcome", "parked", "raced", "received",
+        "shared", "waiting", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, command: Command, kind: Any, again_of: Call[Any] | None = None) -> None:
@@ -56,6 +60,7 @@ class Call(NotAwaited, Generic[T]):
         self.in_flight = False
         self.withdrawn = False  # it lost its race to another call, or an error closed its coroutine
         self._again_of = again_of
+        self.parked = False  # it failed in a task that another one recovers, and is sent again there
         self.left = False  # an error closed its coroutine, and the effect stays in flight
         self.shared = False  # several branches of `Parallel` may await it
         self.waiting = 0  # how many coroutines await it now
@@ -181,7 +186,7 @@ class First(NotAwaited, Generic[T]):
         index, results, unsent = None, dict[int, Any](), calls
         while index is None:
             completed: list[tuple[Call[Any], Any]] = yield FirstOf(unsent)
-            results, unsent = {id(call): result for call, result in completed}, ()
+            results, unsent = {id(call): result for call, result in completed if result is not PARKED}, ()
             index = next((number for number, call in enumerate(calls) if id(call) in results), None)
         for number, call in enumerate(calls):
             call.withdrawn = number != index

@@ -116,6 +116,6 @@ class StepMachine(Skill):
         elif (last := position.last) is not None:
             if isinstance(event, UserMessage) and event.gate is None:
                 return drive.interrupt(position, event)
-            if last.back(receipts):
+            if last.back(receipts) or (last.first and drive.moment.parked in last.outstanding):
                 return drive.go_on(position)
         return NOTHING  # the step waits for further results; the receipt of this one is recorded

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from refold.core.commands import AskApproval, AskUser, Sleep
 from refold.core.errors import CommandError, SkillError, first_of
 from refold.core.steps.calls import (
+    PARKED,
     RACEABLE,
     Asked,
     Call,
@@ -153,7 +154,7 @@ class Parallel(NotAwaited, Generic[T]):
         now = []
         limit, busy = self._limit, 0
         if limit is not None:
-            busy = sum(not isinstance(call.command, Sleep) for call, _ in self._open.values())
+            busy = sum(not isinstance(call.command, Sleep) for call, _ in self._open.values() if not call.parked)
         for call, branch in self._unsent:
             if call.shared and call.in_flight:  # a branch outside has sent it: its outcome may come with any event
                 now.append((call, branch))
@@ -164,12 +165,13 @@ class Parallel(NotAwaited, Generic[T]):
             if timer or limit is None or busy < limit:
                 now.append((call, branch))
                 busy += not timer
-        if all(call.raced and isinstance(call.command, Sleep) for call, _ in (*self._open.values(), *now)):
+        under_way = [call for call, _ in (*self._open.values(), *now) if not call.parked]
+        if all(call.raced and isinstance(call.command, Sleep) for call in under_way):
             now = sorted(self._unsent, key=lambda one: not isinstance(one[0].command, Sleep))
         if now:
             # A shared call may be under way already, outside, and keeps its name.
             new = [call for call, _ in now if not (call.shared and call.in_flight)]
-            name_apart(new, {one.command.id for one, _ in self._open.values()})
+            name_apart(new, {one.command.id for one, _ in self._open.values() if not one.parked})
             self._open |= {id(call): (call, branch) for call, branch in now}
             self._unsent = [one for one in self._unsent if id(one[0]) not in self._open]
         return tuple(call for call, _ in now) if self._open else None
@@ -186,7 +188,10 @@ class Parallel(NotAwaited, Generic[T]):
         """Completed calls, grouped by the branch that awaits them, in the order of the branches; others are ignored."""
         grouped: dict[int, Completed] = {}
         for one in completed:
-            if (mine := self._open.pop(id(one[0]), None)) is not None:
+            if one[1] is PARKED:
+                for parked in filter(None, [self._open.get(id(one[0]))]):
+                    grouped.setdefault(parked[1].place, []).append(one)
+            elif (mine := self._open.pop(id(one[0]), None)) is not None:
                 for branch in (mine[1], *self._joined.pop(id(one[0]), ())):
                     grouped.setdefault(branch.place, []).append(one)
         return [(self._branches[place], results) for place, results in sorted(grouped.items())]
@@ -271,6 +276,7 @@ class _Branch:
             return ()  # it has ended, and left a call outstanding: one of a `Parallel` that an error ended
         if isinstance(self._awaited, FirstOf):
             return self.resume(completed)
+        completed = [one for one in completed if one[1] is not PARKED]
         mine = {id(call) for call in self._awaited}
         ignored = [result for call, result in completed if id(call) not in mine]
         if any(isinstance(result, CommandError) for result in ignored) and patched(CLOSED):

@@ -33,6 +33,7 @@ class Await:
         first: Whether one outcome is enough to resume the step (see `FirstOf`); otherwise all are needed.
         outstanding: Ids of all calls that the step waits for here; with `first`, also those of earlier awaits.
         completed: With `first`: ids of the outstanding calls that had completed when the step was resumed.
+        parked: With `first`: ids of outstanding calls whose failure recovery skipped then (see `PARKED`).
         failed: Ids of commands whose failures branches of `ctx.parallel` have received, and that are raised later.
     """
 
@@ -46,6 +47,7 @@ class Await:
     asked: list[str] = _saved("asked")
     ids: list[str] = _saved("ids")
     completed: list[str] = _saved("came")
+    parked: Sequence[str] = _saved("parked", ())
     failed: Sequence[str] = _saved("failed", ())
 
     def back(self, receipts: Collection[str]) -> bool:
@@ -132,6 +134,8 @@ class Position:
         *earlier, last = self.data["awaits"]
         first_of = last.get("open")
         completed = {} if first_of is None else {"came": [id for id in first_of if id in moment.receipts]}
+        if first_of is not None and moment.parked in first_of:
+            completed["parked"] = [moment.parked]
         over = {**last, **_now(moment, **completed)}
         return Position({**self.data, "awaits": [*earlier, over]}), Await(over)
 

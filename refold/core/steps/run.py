@@ -34,7 +34,7 @@ from refold.core.steps.arguments import (
     saved_values,
     takes_reply,
 )
-from refold.core.steps.calls import Asked, Call, close, decode_as
+from refold.core.steps.calls import PARKED, Asked, Call, close, decode_as
 from refold.core.steps.hooks import Hooks
 from refold.core.steps.params import Json, Source
 from refold.core.steps.position import Await, Position, known_then
@@ -183,7 +183,7 @@ class Drive:
         going.ctx._at(self.moment)
         position, over = position.resumed(self.moment)
         # So that none of these outcomes is delivered later, on its own.
-        self.moment.withdrawn += over.completed or over.ids
+        self.moment.withdrawn += over.completed if over.first else over.ids
         return self._follow(step, self._send(step, position, going, self._results(going, over)))
 
     def _alive(self, position: Position) -> Going | None:
@@ -254,7 +254,13 @@ class Drive:
         If one outcome was enough: a list of the completed calls, each with its value or failure.
         """
         if over.first:
-            return [(call, self._result(call, id)) for id in over.completed for call in [going.open.pop(id)]]
+            for id in over.parked:
+                going.open[id].parked = True
+            parked = [(going.open[id], PARKED) for id in over.parked]
+            return [
+                *parked,
+                *((call, self._result(call, id)) for id in over.completed for call in [going.open.pop(id)]),
+            ]
         results = tuple(self._result(call, id) for id, call in going.open.items())
         going.open = {}
         return first_of(results) or results
