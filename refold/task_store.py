@@ -15,6 +15,7 @@ from pathlib import Path
 
 from refold.core.errors import DefinitionError
 from refold.core.lifecycle import TaskEvent, TaskState
+from refold.engine.arguments import defining, takes
 from refold.sql.sqlite import has_tables_of_a_server, write_ahead
 from refold.task_lifecycle import StateTransition, StoredTask, refuse_stale
 
@@ -34,6 +35,7 @@ CREATE INDEX IF NOT EXISTS by_task ON state_transitions (task_id, timestamp);
 """
 
 
+@takes(defining("SqlitePersistence", "store"))
 class SqlitePersistence:
     """Tasks in a SQLite file, for all processes of one host; see `StatePersistence`.
 

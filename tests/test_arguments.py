@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import Enum
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from pydantic import BaseModel
 from temporalio.client import Client
 
-from refold import Content, DefinitionError, InputRejected, TaskEvent, testing
+from refold import (
+    Content,
+    DefinitionError,
+    InputRejected,
+    TaskEvent,
+    a2a,
+    evals,
+    export,
+    projection,
+    task_store,
+    temporal,
+    testing,
+)
 from refold.core.errors import RefoldError
 from refold.engine import Engine, EngineError, NotConnected, TaskFilter
 from refold.evals import evaluated
@@ -20,19 +37,24 @@ from refold.export.engine import ExportEngine
 from refold.projection import Projection, Projector
 from refold.task_lifecycle import InMemoryPersistence, TaskLifecycle
 from refold.temporal import (
+    Choice,
     Drained,
     RefoldPlugin,
     TemporalEngine,
+    TemporalWebhooks,
     Timing,
     connect,
+    encryption,
     lambda_handler,
     make_worker,
     run_worker,
+    tracing,
 )
 from refold.temporal.keeping.purge import Purge
 from refold.temporal.schedules.schedules import Schedules
-from refold.testing import Clock, FakeEngine, ScriptError
+from refold.testing import Clock, FakeEngine, ScriptError, crash_sweep, replay
 from refold.testing.fake_engine.controls import Controls
+from refold.web import page
 from refold.web.approvals import approval_app, bearer_keys
 from workflows.hello import Hello
 
@@ -61,6 +83,16 @@ VALID = {
     "persistence": InMemoryPersistence(),
     "source": FakeEngine(),
     "projection": Projection("tasks.db"),
+    "feed": a2a.WebhookFeed(FakeEngine()),
+    "webhooks": TemporalWebhooks,
+    "choice": Choice(),
+    "connection": None,
+    "note": print,
+    "as_json": True,
+    "access": page.Access(),
+    "entries": [],
+    "provider": TracerProvider(),
+    "keys": {"k": bytes(32)},
     "authenticate": bearer_keys({"key-of-ada": "ada"}),
     "file": read_export(Path(__file__).with_name("export") / "format-1.jsonl")[0],
 }
@@ -117,7 +149,7 @@ async def test_an_engine_says_what_it_takes(name: str, kind: str, unreached: Tem
     for parameter, given in wrong(getattr(Engine, name)):
         said = {"content": "a message must be Content", "skill": "a task starts by the id"}.get(parameter)
         if name == "list" and parameter == "skill":
-            said = "skill: Input should be a valid string"
+            said = "^skill is a text or None; got"
         with pytest.raises(InputRejected, match=said or rf"^{parameter} is .*; got .*Wrong"):
             await outcome_of(getattr(engine, name), given)
 
@@ -207,6 +239,82 @@ async def test_what_sets_up_a_program_or_a_test_says_what_it_takes(
             await outcome_of(function, given)
 
 
+OWN_WORDS = {"Profile", "workflow_for", "workflows_of", "Refusal", "Schedules", "OpenTasks", "Exported", "checkpoint"}
+"""What checks all that it is given by itself, or is for refold to make."""
+
+
+def programs() -> Iterator[Any]:
+    """What a program calls or makes: the functions and classes that packages export."""
+    for package in (
+        temporal,
+        a2a,
+        page,
+        evals,
+        export,
+        projection,
+        crash_sweep,
+        replay,
+        task_store,
+        encryption,
+        tracing,
+    ):
+        for name in getattr(package, "__all__", MODULES.get(package.__name__, ())):
+            found = getattr(package, name)
+            value = inspect.isclass(found) and issubclass(found, BaseModel | Enum | Exception)
+            if (inspect.isclass(found) or inspect.isroutine(found)) and not value and name not in OWN_WORDS:
+                yield pytest.param(found, id=f"{package.__name__}.{name}")
+
+
+MODULES = {
+    "refold.testing.crash_sweep": ["CrashSweep"],
+    "refold.testing.replay": ["Histories"],
+    "refold.task_store": ["SqlitePersistence"],
+    "refold.temporal.encryption": ["Encryption"],
+    "refold.temporal.tracing": ["Tracing"],
+}
+"""What modules without a list of their own export."""
+
+ODD: dict[Any, list[Any]] = {
+    str: [0, b"x", ["a"]],
+    bytes: ["abc", 0],
+    bool: [None, 0, "yes"],
+    int: ["1", 0.5, math.nan, True],
+    float: ["1", math.nan, True],
+    tuple: ["abc", b"x", 0, None],
+    Sequence: ["abc", b"x", 0, None],
+    Collection: ["abc", 0],
+    Iterable: ["abc", 0, None],
+    Mapping: ["abc", ["a"]],
+    Callable: ["abc", 0],
+}
+"""What is given where something else is taken, by what is taken."""
+
+
+def odd(hint: Any) -> Iterator[Any]:
+    """Values of none of the kinds that a parameter takes."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if len(kinds) == 1:
+        yield from ODD.get(get_origin(hint) or hint, [None, "abc", 0])
+    elif str not in kinds:
+        yield "abc"
+
+
+@pytest.mark.parametrize("made", list(programs()))
+async def test_what_a_program_calls_says_what_it_takes(made: Any, unreached: TemporalEngine, tmp_path: Path) -> None:
+    """
+    Whatever comes: each value that does not fit a parameter's type.
+    """
+    valid = {"engine": unreached, "client": unreached.client, "skills": [Hello], "skill": "hello"}
+    valid |= {"path": tmp_path / "tasks.db", "folder": tmp_path, "file": tmp_path}
+    function = cast(Any, made).__init__ if inspect.isclass(made) else made
+    for parameter, given in wrong(function, **valid):
+        if parameter in ("skills", "codec"):
+            continue  # their own checks know what was meant
+        for value in (given[parameter], *odd(get_type_hints(function)[parameter])):
+            with pytest.raises((RefoldError, ValueError), match=rf"(?s){parameter} is .*; got "):
+                await outcome_of(made, {**given, parameter: value})
+
+
 async def test_a_schedule_says_what_it_takes(unreached: TemporalEngine) -> None:
     """
     As the engine does.
@@ -277,6 +385,12 @@ async def test_an_export_says_what_it_takes(name: str) -> None:
         (lambda: testing.passes(float("nan")), "seconds is a number, 0 to"),
         (lambda: testing.play(Hello, "x", tools=[NO]), r"tools is a list of functions; got \[3\] \(list\)$"),
         (lambda: testing.play(Hello, "x", at=datetime(2026, 1, 1)), "at is a datetime with a time zone; got"),  # noqa: DTZ001
+        (lambda: temporal.upgrade_tasks(NO, [], pace=0), "engine is a TemporalEngine; got 3"),
+        (
+            lambda: a2a.Security(anonymous=cast(Any, "everybody")),
+            "anonymous is 'loopback' or 'everywhere' or None; got",
+        ),
+        (lambda: a2a.Security(depth=0), "depth is a whole number, 1 or more; got 0"),
         (lambda: testing.user(object()), "data is what JSON can hold, or a model; got <object object>"),
         (lambda: testing.resolve(outcome=object()), "data is what JSON can hold, or a model; got"),
     ],
@@ -287,6 +401,15 @@ def test_the_error_says_what_came_and_the_way_out(call: Callable[[], Any], said:
     """
     with pytest.raises(RefoldError, match=f"(?s){said}"):
         call()
+
+
+@pytest.mark.parametrize("pace", [0, -1, math.nan])
+async def test_an_upgrade_has_a_pace(pace: float, unreached: TemporalEngine) -> None:
+    """
+    It is divided by.
+    """
+    with pytest.raises(InputRejected, match=r"pace is a number, 0\.01 or more; got"):
+        await outcome_of(temporal.upgrade_tasks, {"engine": unreached, "skills": [Hello], "pace": pace})
 
 
 @pytest.mark.parametrize("limit", [0, -1])

@@ -66,7 +66,7 @@ MAY_IMPORT = {
     "junit": set(),
     "formats": {"engine", "core"},
     "task_lifecycle": {"engine", "core"},
-    "task_store": {"task_lifecycle", "sql", "core"},
+    "task_store": {"task_lifecycle", "engine", "sql", "core"},
     "effects": {
         *("effects", "callbacks", "middleware", "conversation", "cost", "engine", "seen", "sql", "webhooks", "core"),
     },

@@ -39,6 +39,7 @@ from refold.callbacks.address import settings as callback_settings
 from refold.core.authoring.define import listed, skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.engine import Engine
+from refold.engine.arguments import defining, takes
 from refold.web.approvals import SAY_WHO, approval_app
 from refold.web.callbacks import callback_routes, utc_now
 from refold.web.traced import TracedRequests
@@ -49,6 +50,7 @@ NAMELESS = (
 )
 
 
+@takes(defining("a2a_app", "application"))
 def a2a_app(
     engine: Engine,
     skills: Iterable[Any],
@@ -80,7 +82,7 @@ def a2a_app(
 
     Raises:
         ValueError: No skill is given, one is named as a path of the gateway is, or a setting does not fit the skills.
-        DefinitionError: The environment's settings of callbacks cannot be.
+        DefinitionError: An argument is not what it should be, or the environment's settings of callbacks cannot be.
     """
     settings, security = settings or Settings(), security or Security()
     compiled = {skill_id(skill): skill for skill in map(skill_of, listed(skills))}

@@ -36,17 +36,23 @@ Count = Annotated[int, Within(1)]
 """How many of something."""
 
 _SAY_MORE = {"skill", "skills", "content", "address", "answers", "codec", "durability"}
-"""Parameters whose own checks know what the caller meant to give."""
+"""Parameters whose own checks know what the caller meant to give, unless their type is one of `_PLAIN`."""
+
+_PLAIN = (str | None, bool)
 
 
 def takes(refuse: Callable[[str], Exception] = InputRejected) -> Callable[[F], F]:
-    """Let a function refuse arguments that do not fit its annotations, before it does anything.
+    """Let a function, or a class as it is made, refuse arguments that do not fit its annotations, before anything else.
 
     Args:
         refuse: Makes the error of what came and what is expected.
     """
 
     def decorated(function: F) -> F:
+        if isinstance(function, type):
+            made: Any = function
+            made.__init__ = takes(refuse)(made.__init__)
+            return function
         check = _check_of(function, refuse)
         if inspect.iscoroutinefunction(function):
 
@@ -89,7 +95,7 @@ def _check_of(
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], None]:
     """What checks the arguments of a function's call."""
     signature = inspect.signature(function)
-    said_here = {one.name for one in signature.parameters.values() if one.kind not in _ANY_NUMBER} - _SAY_MORE
+    single = {one.name for one in signature.parameters.values() if one.kind not in _ANY_NUMBER}
     hints = cache(lambda: get_type_hints(function, include_extras=True))  # at the first call all names are there
 
     def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -102,14 +108,21 @@ def _check_of(
             if refuse is InputRejected and any(isinstance(one, str) and text(one) is not one for one in texts):
                 raise refuse(f"{name} is no UTF-8 text; got {shown(value)}")
             hint = hints().get(name, Any)
-            if name in said_here and not _fits(value, hint):
+            said_here = name in single and (name not in _SAY_MORE or hint in _PLAIN)
+            if said_here and not _fits(value, hint):
                 raise refuse(f"{name} is {_said(hint)}; got {shown(value)}{_way_out(hint, value)}")
 
     return check
 
 
-def _fits(value: object, hint: Any) -> bool:
+def _parted(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """An annotation's kind and what it holds; where it says a tuple of any length, a list will do."""
     origin, inside = get_origin(hint), get_args(hint)
+    return (Sequence if origin is tuple and Ellipsis in inside else origin), inside
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin, inside = _parted(hint)
     if origin is Annotated:
         return _fits(value, inside[0]) and all(one.least <= cast(Any, value) <= one.most for one in _bounds(hint))
     if origin in (Union, UnionType):
@@ -122,7 +135,7 @@ def _fits(value: object, hint: Any) -> bool:
             return False
         return not isinstance(value, Sequence) or all(_fits(one, inside[0]) for one in value)
     if hint in (int, float):
-        return isinstance(value, int | hint) and not isinstance(value, bool)
+        return isinstance(value, int | hint) and not isinstance(value, bool) and value == value  # unlike NaN
     if hint is Any or not isinstance(hint, type):
         return True
     if getattr(hint, "_is_protocol", False):
@@ -139,6 +152,7 @@ def _bounds(hint: Any) -> Iterator[Within]:
 
 _WORDS: Mapping[Any, str] = {
     str: "a text",
+    bytes: "bytes",
     bool: "True or False",
     int: "a whole number",
     float: "a number",
@@ -146,6 +160,7 @@ _WORDS: Mapping[Any, str] = {
     Sequence: "a list",
     Iterable: "a list",
     Collection: "a list",
+    tuple: "a tuple",
     Mapping: "a dict",
     Callable: "a function",
     timedelta: "a timedelta",
@@ -156,7 +171,7 @@ _WAYS_OUT = {str: "str(...)", timedelta: "timedelta(seconds=...)", datetime: "da
 
 def _said(hint: Any) -> str:
     """An annotation in words."""
-    origin, inside = get_origin(hint), get_args(hint)
+    origin, inside = _parted(hint)
     if origin is Annotated:
         return _said(inside[0]) + "".join(map(_bounded, _bounds(hint)))
     if origin in (Union, UnionType):
@@ -177,8 +192,9 @@ def _bounded(by: Within) -> str:
 
 def _way_out(hint: Any, value: object) -> str:
     either = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    if isinstance(value, str) and any(_WORDS.get(get_origin(one)) == "a list" for one in either):
-        return "; write [...]"
+    lists = [one for one in either if _WORDS.get(_parted(one)[0]) == "a list"]
+    if isinstance(value, str) and lists:
+        return "; write (...,)" if get_origin(lists[0]) is tuple else "; write [...]"
     kinds = set(either) - {NoneType}
     way = _WAYS_OUT.get(kinds.pop()) if len(kinds) == 1 and value is not None else None
     return f"; write {way}" if way else ""

@@ -29,6 +29,7 @@ from refold.export.read import Exported, read_export
 Tools = Literal["recorded", "strict", "live-read-only"]
 
 
+@takes()
 def evaluate(
     file: Path | str | Exported,
     skills: Iterable[Any] | Mapping[str, Skill],

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pydantic import BaseModel, ConfigDict
 
 from refold.core.values import lean
+from refold.engine.arguments import takes
 from refold.junit import Case
 from refold.junit import junit as junit_of
 
@@ -155,6 +156,7 @@ def case(file: str, found: Evaluation) -> Case:
     return Case(name=file, group=found.skill, failure=failure, seconds=found.now.seconds)
 
 
+@takes()
 def junit(found: Iterable[tuple[str, Evaluation]]) -> str:
     """JUnit's XML: a test case for each export, by the name of its file."""
     return junit_of("refold eval", [case(file, one) for file, one in found])

@@ -16,7 +16,7 @@ from refold.core.fold.journal import Entry, no_entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lineage.upgrade import upgraded
 from refold.engine import Build, OffspringView, TaskExists, TaskNotFound, TaskView, UnknownSkill
-from refold.engine.arguments import methods_take
+from refold.engine.arguments import methods_take, takes
 from refold.engine.refusals import check_task_id
 from refold.export.differs import refolded
 from refold.export.layout import ExportError
@@ -35,6 +35,7 @@ class ExportEngine:
     A fork runs in memory, dry, and can be read and forked as the others while this engine exists.
     """
 
+    @takes()
     def __init__(self, tasks: Sequence[Exported], skills: Skills | Callable[[], Skills] = dict) -> None:
         """An engine.
 

@@ -12,6 +12,7 @@ from typing import Any
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.engine import TaskView
+from refold.engine.arguments import takes
 from refold.export.layout import DamagedExport, ExportError, Header
 from refold.export.verify import Receiver, verify
 
@@ -52,6 +53,7 @@ class Exported:
         return self.bases[0]
 
 
+@takes()
 def read_export(file: Path | Iterable[bytes]) -> list[Exported]:
     """The task of an export, then its parts.
 

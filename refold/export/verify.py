@@ -20,6 +20,7 @@ from refold.core.schema import problems
 from refold.core.values import Value
 from refold.digests import DIGEST_BYTES
 from refold.engine import TaskView
+from refold.engine.arguments import takes
 from refold.export.layout import DamagedExport, Header, Line, sealed
 from refold.formats import NewerFormat, current_json
 from refold.record import TaskRecord, record_of, with_entry
@@ -99,6 +100,7 @@ class Receiver:
     def history(self, run_id: str, history: dict[str, Any]) -> None: ...
 
 
+@takes()
 def verify(lines: Iterable[bytes], receiver: Receiver | None = None) -> Verified:
     """Read an export to its end.
 

@@ -19,6 +19,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TERMINAL, TaskState
 from refold.digests import chained
 from refold.engine import NoWorker, TaskNotFound, TaskView
+from refold.engine.arguments import takes
 from refold.export.layout import ExportError, Header, Line, sealed
 from refold.export.redact import data, redacted, said
 
@@ -81,6 +82,7 @@ class Wanted:
     gone: Callable[[str], None] = lambda _: None
 
 
+@takes()
 async def written(engine: Source, task_id: str, wanted: Wanted = Wanted()) -> AsyncGenerator[bytes]:
     """The lines of a task's export.
 

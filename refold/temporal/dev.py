@@ -27,6 +27,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from refold.engine import EngineError
+from refold.engine.arguments import takes
 from refold.temporal.data.search_attributes import KINDS
 
 HOST = "127.0.0.1"
@@ -104,6 +105,7 @@ def find_binary() -> Path:
     return Path(found)
 
 
+@takes(DevServerError)
 @asynccontextmanager
 async def dev_server(
     *,
@@ -134,9 +136,9 @@ async def dev_server(
         settings: More of the server's dynamic configuration: key to JSON value.
 
     Raises:
-        DevServerError: The binary or the folder for `db` is missing, `db` is no SQLite file, another server uses it, a
-            port is taken, or the server ended or did not answer within a minute; the message holds the end of its
-            output.
+        DevServerError: An argument is not what it should be, the binary or the folder for `db` is missing, `db` is no
+            SQLite file, another server uses it, a port is taken, or the server ended or did not answer within a minute;
+            the message holds the end of its output.
     """
     binary = find_binary()
     if db is not None and (problem := _unusable_file(db)):

@@ -21,6 +21,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from refold.engine import CodecError
+from refold.engine.arguments import takes
 from refold.temporal.data.codec import KEY_ID, UNLIKE, KeyMissing, named_key
 
 try:
@@ -38,6 +39,7 @@ NONCE_BYTES = 12
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
+@takes(CodecError)
 class Encryption(PayloadCodec):
     """Encrypts payloads by the first of its keys, and decrypts by any of them.
 

@@ -19,6 +19,7 @@ from refold.core.events import ChildAsked, Recovered
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
+from refold.engine.arguments import takes
 
 HEADER = "_tracer-data"
 """The header with the trace that a task belongs to, as Temporal's own interceptor names it."""
@@ -98,6 +99,7 @@ def going_on_from(client: Client, task_id: str) -> AbstractAsyncContextManager[N
     return nullcontext() if tracing is None else tracing.going_on_from(client, task_id)
 
 
+@takes()
 def tracer_of(client: Client) -> Any:
     """OpenTelemetry's tracer, with which a client traces; None if it does not."""
     tracing = _tracing_of(client)

@@ -44,6 +44,7 @@ from refold.core.errors import DefinitionError
 from refold.core.lineage.ids import place
 from refold.effects.short.stretch import STRETCH
 from refold.effects.tracing import TRACED
+from refold.engine.arguments import defining, takes
 from refold.seen.logs import logger
 from refold.temporal.traced import HEADER, TELL, Moment, tell
 
@@ -64,6 +65,7 @@ _origin: ContextVar[Link | None] = ContextVar("refold_origin", default=None)
 """The trace of the task that a start goes on from."""
 
 
+@takes(defining("Tracing", "interceptor"))
 class Tracing(TracingInterceptor):
     """Traces tasks: give it to `Client.connect(interceptors=[...])`; workers of that client trace, too.
 

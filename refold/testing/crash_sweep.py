@@ -49,6 +49,8 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import OPENED, UNDO
 from refold.core.lineage.ids import place
 from refold.engine import Engine, Listed, NoWorker, TaskFilter, TaskView
+from refold.engine.arguments import takes
+from refold.testing.answers import ScriptError
 from refold.testing.callbacks import is_callback
 
 OUTCOMES = ("_result", "command_failed")
@@ -178,6 +180,7 @@ async def _start(command: Sequence[str], env: Mapping[str, str]) -> WorkerProces
     )
 
 
+@takes(ScriptError)
 class CrashSweep:
     """Sweeps one skill. No other worker may serve the engine's task queue."""
 

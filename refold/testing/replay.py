@@ -22,11 +22,14 @@ from typing import Any
 
 from temporalio.client import WorkflowHistory
 
+from refold.engine.arguments import takes
 from refold.temporal.data.storage import Folder
 from refold.temporal.replay.replaying import Replayed, Replays
 from refold.temporal.replay.sources import files_in, read_histories
+from refold.testing.answers import ScriptError
 
 
+@takes(ScriptError)
 class Histories(Collection[Path]):
     """The histories in a folder, and the code that must still fit them: a collection of the files."""
 

@@ -21,6 +21,7 @@ from refold.core.errors import InputRejected
 from refold.core.fold.refusal import FULL, taken_before
 from refold.core.lifecycle import TERMINAL
 from refold.engine import Engine, EngineError, PayloadTooLarge, Taken, TaskNotFound, TaskView
+from refold.engine.arguments import defining, takes
 from refold.words.as_json import json_value
 
 BODY_LIMIT_BYTES = 256 * 1024
@@ -44,6 +45,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@takes(defining("callback_routes", "application"))
 def callback_routes(engine: Engine, settings: CallbackSettings, now: Callable[[], datetime] = utc_now) -> list[Route]:
     """The route.
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey
@@ -18,8 +18,8 @@ from refold.a2a.security.host_and_origin import as_host, as_origin
 from refold.a2a.security.key_set import KeySet
 from refold.a2a.security.rate import counting
 from refold.a2a.security.tokens import ALGORITHMS, Keys, StaticKeys, TokenRules
-from refold.core.errors import shown
 from refold.engine import EngineError
+from refold.engine.arguments import Count, Within, takes
 from refold.web.hosts import is_loopback
 
 PREFIX = "REFOLD_A2A_"
@@ -34,6 +34,7 @@ class SettingsError(EngineError):
     """A setting of the gateway is wrong, or opens it to everyone; the message names the setting, and what to do."""
 
 
+@takes(SettingsError)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
     """Who may call the gateway, from where, how much, and how often.
@@ -69,22 +70,16 @@ class Security:
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     may_vouch: tuple[str, ...] = ()
-    body_bytes: int = 16 * MIB
-    body_seconds: float = 30.0
-    parts: int = 100
-    depth: int = 64
-    values: int = 50_000
-    connections: int = MOST_CONNECTIONS
-    header_seconds: float = HEADER_S
+    body_bytes: Count = 16 * MIB
+    body_seconds: Annotated[float, Within(0)] = 30.0
+    parts: Count = 100
+    depth: Count = 64
+    values: Count = 50_000
+    connections: Count = MOST_CONNECTIONS
+    header_seconds: Annotated[float, Within(0)] = HEADER_S
     rate: str | None = None
     rate_storage: str = "async+memory://"
     prefix: str = PREFIX
-
-    def __post_init__(self) -> None:
-        for name in ("hosts", "origins", "may_vouch"):
-            given = getattr(self, name)
-            if isinstance(given, str):  # each part of it would count as one
-                raise SettingsError(f"{name} is a list of texts; got {shown(given)}; write {(given,)!r}")
 
     @property
     def knows_names(self) -> bool:
@@ -110,6 +105,7 @@ class Security:
         )
 
 
+@takes(SettingsError)
 def security_from_env(environ: Mapping[str, str] = os.environ, *, prefix: str = PREFIX) -> Security:
     """The settings in the environment: `REFOLD_A2A_…`, as the reference lists them.
 

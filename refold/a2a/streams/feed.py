@@ -24,6 +24,7 @@ from refold.a2a.convert import METADATA, task_of
 from refold.a2a.streams.follow import Streams
 from refold.a2a.streams.updates import EventId, last_update_of, whole
 from refold.engine import Engine, NoWorker
+from refold.engine.arguments import defining, takes
 from refold.record import TaskRecord
 from refold.webhooks import START, Shape, Update
 
@@ -33,6 +34,7 @@ _END = "end"
 """The place of the only update without a journal entry: the task was ended from outside."""
 
 
+@takes(defining("WebhookFeed", "feed"))
 class WebhookFeed:
     """See `refold.webhooks.Feed`. A cursor is an event's number in the stream."""
 

@@ -18,6 +18,7 @@ from a2a.utils.errors import InvalidParamsError, PushNotificationNotSupportedErr
 
 from refold.a2a.calls import major_version
 from refold.core.errors import InputRejected
+from refold.engine.arguments import defining, takes
 from refold.webhooks import START, Shape, Webhook, Webhooks
 
 
@@ -107,6 +108,7 @@ class NoPush:
         raise PushNotificationNotSupportedError
 
 
+@takes(defining("WebhookPush", "push"))
 class WebhookPush:
     """Stores configs as webhooks, which deliver updates."""
 

@@ -19,6 +19,7 @@ from temporalio.workflow import NondeterminismError
 from refold.compatibility import carried, entered
 from refold.core.authoring.skill import Skill
 from refold.core.errors import RefoldError
+from refold.engine.arguments import defining, takes
 from refold.temporal.data.inputs import start_from
 from refold.temporal.data.storage import Off, Storage
 from refold.temporal.data.storage_setting import storage_from_env
@@ -125,6 +126,7 @@ class _Plugin(RefoldPlugin):
                 yield results
 
 
+@takes(defining("Replays", "replay"))
 class Replays:
     """Replays histories with the skills at hand. Needs no server, performs no effect, and writes nowhere.
 

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from google.protobuf.json_format import ParseError
 from temporalio.client import WorkflowExecution, WorkflowHistory
@@ -22,6 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import InputRejected
 from refold.engine import TaskFilter
+from refold.engine.arguments import Within, takes
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals
 from refold.temporal.client.index import search
@@ -34,6 +35,7 @@ ENDINGS = (".json", ".json.gz")
 """How the names of files with histories end."""
 
 
+@takes()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """Which histories.
@@ -49,7 +51,7 @@ class Choice:
     tasks: Sequence[str] = ()
     files: Sequence[Path] = ()
     open: bool = False
-    recent: int = 0
+    recent: Annotated[int, Within(0)] = 0
     skill: str | None = None
 
     @property
@@ -58,6 +60,7 @@ class Choice:
         return bool(self.tasks or self.open or self.recent)
 
 
+@takes()
 async def histories(choice: Choice, connection: Connection | None, note: Callable[[str], None]) -> Source:
     """The histories of a choice, one after another; what cannot be read is passed on as such.
 

@@ -16,6 +16,7 @@ from temporalio.runtime import OpenTelemetryConfig, PrometheusConfig, Runtime, T
 
 from refold.core.errors import DefinitionError
 from refold.core.lifecycle import Ending
+from refold.engine.arguments import defining, takes
 from refold.seen import meters, metrics
 
 METRICS_ENV = "REFOLD_METRICS"
@@ -24,6 +25,7 @@ HEALTH_ENV = "REFOLD_HEALTH"
 _WAY_OUT = "give HOST:PORT for Prometheus, such as 127.0.0.1:9464, or the URL of an OpenTelemetry collector"
 
 
+@takes(defining("measure", "setting"))
 def measure(where: str | None, *, said_as: str = "--metrics") -> str | None:
     """Turn this process's metrics on, before it makes its first client.
 

@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from shlex import quote
-from typing import Any
+from typing import Annotated, Any
 
 from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 
 from refold.core.errors import InputRejected
 from refold.core.values import Value, lean
 from refold.engine import EngineError, TaskFilter, TaskNotFound
+from refold.engine.arguments import Within, takes
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.engine import TemporalEngine
 from refold.temporal.client.errors import refusals, set_current, why_silent
@@ -82,6 +83,7 @@ class TaskUpgrade(Value):
     way_out: str = lean("")
 
 
+@takes()
 async def upgrade_tasks(
     engine: TemporalEngine,
     skills: Sequence[Any],
@@ -92,7 +94,7 @@ async def upgrade_tasks(
     to: str | None = None,
     before_deploy: bool = False,
     dry_run: bool = False,
-    pace: float = PACE,
+    pace: Annotated[float, Within(0.01)] = PACE,
 ) -> AsyncGenerator[TaskUpgrade]:
     """Move open tasks to new code, and say of each what became of it. May be stopped and called again at any time.
 
@@ -108,9 +110,10 @@ async def upgrade_tasks(
             has happened to them. Only a task to which nothing has happened since it was sealed is left alone.
         dry_run: Check all that do not run on `to` alone, whether workers of the code at hand are there yet or not; send
             nothing but queries.
-        pace: How many tasks are sealed in a second at the most; more than 0.
+        pace: How many tasks are sealed in a second at the most; 0.01 or more.
 
     Raises:
+        InputRejected: An argument is not what it should be, such as one text for several ids.
         DefinitionError: A skill or tool is defined wrongly.
         TaskNotFound: There is no such task.
         EngineError: The server refuses, or does not answer.

@@ -24,6 +24,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from refold.core.errors import InputRejected
 from refold.effects.webhooks.post import Poster
 from refold.engine import EngineError, NoWorker
+from refold.engine.arguments import defining, takes
 from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count
@@ -73,6 +74,7 @@ _UNANSWERED = frozenset({RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLE
 log = logger("refold.webhooks")
 
 
+@takes(defining("TemporalWebhooks", "webhooks"))
 class TemporalWebhooks:
     """See `refold.webhooks.Webhooks`. Delivers inside its `async with` block; several processes may share the work."""
 
@@ -98,7 +100,7 @@ class TemporalWebhooks:
                 engine's.
 
         Raises:
-            DefinitionError: A setting cannot be read.
+            DefinitionError: An argument is not what it should be, or a setting cannot be read.
         """
         self.task_queue = task_queue or f"{engine.task_queue}-webhooks"
         self._client = engine.client

@@ -17,6 +17,7 @@ from temporalio.exceptions import CancelledError
 
 from refold.core.values import shortened
 from refold.engine import CodecError, StorageError
+from refold.engine.arguments import takes
 from refold.seen.logs import texts_of_lines
 
 _QUOTED = re.compile(r"(\berror\b[^:]*): .*", re.DOTALL)  # an error's message, in a line of the SDK
@@ -31,6 +32,7 @@ _MCP_LOGGERS = (_MCP_STDIO, "mcp.client.streamable_http", "mcp.shared.jsonrpc_di
 """Loggers of the MCP SDK whose lines repeat what a server sent; its sessions log as `client`."""
 
 
+@takes()
 def log_to_stderr(*, as_json: bool) -> None:
     """Write log lines of INFO and above to stderr, unless the application has set up structlog itself.
 

@@ -30,6 +30,7 @@ from refold.core.errors import DefinitionError
 from refold.core.steps.machine import StepMachine
 from refold.effects.mcp.servers import ENV, servers_in
 from refold.effects.tools import tools_of
+from refold.engine.arguments import takes
 from refold.static.failed_import import AS_A_SCRIPT
 from refold.temporal.worker.registry import Refusal, served
 from refold.temporal.worker.sandboxed.sandbox import forbidden, sandbox
@@ -60,6 +61,7 @@ def refusals(
     return [*found, *_undeclared(tools), *_missing(classes, tools, servers)]
 
 
+@takes()
 def refusals_at_start(
     skills: Sequence[Any], tools: Sequence[Callable[..., Any]], *, servers: Collection[str] | None = None
 ) -> list[Refusal]:
@@ -71,6 +73,7 @@ def refusals_at_start(
     return asyncio.run(start())
 
 
+@takes()
 def known_servers(file: Path | None = None) -> tuple[list[str] | None, list[Refusal]]:
     """The names of the MCP servers (None without a file of servers), and why a worker refuses the file.
 

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from refold.core.authoring.define import listed, skill_of
 from refold.core.authoring.skill import skill_id
 from refold.engine import Engine
+from refold.engine.arguments import defining, takes
 from refold.seen.logs import logger
 from refold.web.page import deciding, inbox, schedules
 from refold.web.page.doors import door_routes
@@ -39,6 +40,7 @@ log = logger("refold.page")
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
+@takes(defining("Pages", "page"))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pages:
     """What the page shows beside the tasks.
@@ -55,6 +57,7 @@ class Pages:
     schedules: Schedules | None = None
 
 
+@takes(defining("page_app", "application"))
 def page_app(engine: Engine, access: Access, pages: Pages | None = None) -> Starlette:
     """The page.
 

@@ -27,6 +27,7 @@ from starlette.requests import HTTPConnection
 
 from refold.core.commands import AskApproval
 from refold.engine import EngineError
+from refold.engine.arguments import takes
 from refold.record import TaskRecord
 from refold.web.hosts import LOOPBACK_NAMES, host_of, on_loopback, peer_of
 
@@ -80,6 +81,7 @@ class Person:
         return self.sees_all or record.owner == self.name
 
 
+@takes(AccessError)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """Who may use the page. Names in a list may be `*`, for everybody.
@@ -210,6 +212,7 @@ def _in(name: str, names: tuple[str, ...]) -> bool:
     return name in names or "*" in names
 
 
+@takes(AccessError)
 def access_from_env(
     environ: Mapping[str, str] = os.environ,
     *,

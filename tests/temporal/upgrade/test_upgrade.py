@@ -89,7 +89,8 @@ async def test_named_tasks_of_another_skill_are_left_alone() -> None:
             start_time=START,
         )
 
-    engine: Any = SimpleNamespace(connection=SimpleNamespace(describe=described, client=None))
+    engine: Any = TemporalEngine(await Client.connect("127.0.0.1:1", lazy=True))
+    engine.connection = SimpleNamespace(describe=described, client=None)
 
     found = await moved(engine, sealed_skills, ["pays-1", "whole-1"], skill="pays", before_deploy=True)
 
