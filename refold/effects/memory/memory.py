@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -140,8 +141,17 @@ def ranked(facts: Sequence[str], query: str) -> list[str]:
         facts: The newest one first.
         query: Any text.
     """
-    words = set(_WORD.findall(query.casefold()))
+    words = _words(query)
     if not words:
         return list(facts)
-    shared = [(len(words & set(_WORD.findall(fact.casefold()))), fact) for fact in facts]
+    shared = [(len(words & _words(fact)), fact) for fact in facts]
     return [fact for count, fact in sorted(shared, key=lambda one: -one[0]) if count]
+
+
+def _words(said: str) -> set[str]:
+    """The words of a text; the accents and vowel signs of a word are a part of it, however they are written."""
+    letters = unicodedata.normalize("NFKC", said.casefold())
+    if letters.isascii():
+        return set(_WORD.findall(letters))
+    marks = (one if one.isalnum() or one == "_" or unicodedata.category(one)[0] == "M" else " " for one in letters)
+    return set("".join(marks).split())
