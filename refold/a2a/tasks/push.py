@@ -114,6 +114,7 @@ class WebhookPush:
 
     supported = True
 
+    @takes(defining("WebhookPush", "webhooks"))
     def __init__(self, webhooks: Webhooks) -> None:
         self._webhooks = webhooks
 
