@@ -22,6 +22,12 @@ LONGEST_WAIT_S = 30 * 24 * 3600.0
 LONGEST_PROBE_S = 1800.0
 """The longest wait between two probes of a dependency that is down, in seconds, unless `retry_after` is longer."""
 
+NO_TOOL, NO_ACTIVITY, ANOTHER_RELEASE = "unknown_tool", "unknown_activity", "another_release"
+NOT_READABLE = "not_readable_here"
+LEFT = (NO_TOOL, NO_ACTIVITY, ANOTHER_RELEASE, NOT_READABLE)
+"""The types of the failures of a worker that cannot perform an effect, though another one may: it has no such tool or
+activity, another release sent it, or it has no key for it, or not its storage."""
+
 
 class FailureKind(StrEnum):
     """Whether a retry can help."""

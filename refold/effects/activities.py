@@ -58,7 +58,7 @@ from refold.core.commands import CallLlm, CallTool, Notify, Undoes
 from refold.core.errors import DefinitionError
 from refold.core.fold.snapshot import Given
 from refold.core.pins import unpinned
-from refold.core.retry_policy import Failure, FailureKind
+from refold.core.retry_policy import NO_ACTIVITY, NO_TOOL, Failure, FailureKind
 from refold.effects.asking import asked
 from refold.effects.attempt import (
     NEEDS_TASK,
@@ -487,7 +487,7 @@ def _other_activity(effects: Resources) -> Callable[..., Awaitable[Any]]:
                 return await removed()
             ledger = activity.payload_converter().from_payload(args[4].payload, str)
             return await effects.brought(ledger, args[0], removed)
-        raise left_to_others("unknown_activity", f"no activity {kind!r} is registered with this worker")
+        raise left_to_others(NO_ACTIVITY, f"no activity {kind!r} is registered with this worker")
 
     return other
 
@@ -498,7 +498,7 @@ async def _removed_tool(effects: Resources, name: str, args: Sequence[RawValue])
     listed = ", ".join([*sorted(effects.tools), *(f"{server}.…" for server in effects.servers)]) or "none"
     missing, info = f"no tool {name!r} is registered; there are: {listed}", activity.info()
     if not args:  # another program's
-        raise left_to_others("unknown_tool", missing)
+        raise left_to_others(NO_TOOL, missing)
     attempt, found, doubt = _attempt(args), None, ""
     try:
         look = partial(receipt_left, effects.ledger_of_undone, attempt.name, attempt.command, _key(info, attempt))
@@ -516,8 +516,8 @@ async def _removed_tool(effects: Resources, name: str, args: Sequence[RawValue])
     if found is not None and found.state is not ReceiptState.RELEASED:
         doubt = "a worker that had it may have called it, and was lost"
     if doubt and attempt.given is None:  # else a person has said what came of it
-        raise left_to_others("unknown_tool", f"{missing}; {doubt}", kind=FailureKind.UNKNOWN)
-    raise left_to_others("unknown_tool", missing)
+        raise left_to_others(NO_TOOL, f"{missing}; {doubt}", kind=FailureKind.UNKNOWN)
+    raise left_to_others(NO_TOOL, missing)
 
 
 async def _mcp_tool(effects: Resources, mcp: McpTools, args: Sequence[RawValue]) -> JsonValue:

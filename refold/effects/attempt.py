@@ -27,7 +27,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode, WorkflowService
 
-from refold.core.retry_policy import Failure, FailureKind
+from refold.core.retry_policy import ANOTHER_RELEASE, LEFT, Failure, FailureKind
 from refold.core.schema import problems
 from refold.core.values import Value, encodable
 from refold.effects.failures.building import transient
@@ -184,9 +184,7 @@ async def was_left() -> bool:
     pending = () if answer is None else answer.pending_activities
     last = [one.last_failure for one in pending if one.activity_id == info.activity_id]
     # The server keeps a large failure, shortened, as the cause of one of its own.
-    return any(
-        one.application_failure_info.type in metrics.LEFT for failure in last for one in (failure, failure.cause)
-    )
+    return any(one.application_failure_info.type in LEFT for failure in last for one in (failure, failure.cause))
 
 
 async def keeper_of(task_id: str) -> str:
@@ -407,7 +405,7 @@ def another_release(message: str, *, receipt: bool) -> ApplicationError:
             cannot say that it never took place.
     """
     kind = FailureKind.UNKNOWN if receipt else FailureKind.PERMANENT
-    return left_to_others("another_release", message, kind=kind)
+    return left_to_others(ANOTHER_RELEASE, message, kind=kind)
 
 
 def readable(kind: type[V], given: Any, *, receipt: bool = False) -> V:

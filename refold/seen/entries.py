@@ -24,7 +24,7 @@ from refold.core.fold.questions import answers
 from refold.core.fold.snapshot import UNDO, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending
-from refold.core.retry_policy import Failure, FailureKind
+from refold.core.retry_policy import ANOTHER_RELEASE, LEFT, Failure, FailureKind
 from refold.core.waits import Wait
 from refold.seen import metrics
 from refold.seen.meters import count, observe
@@ -148,8 +148,8 @@ def family(type: str) -> str:
         return type
     if type.startswith(("http_4", "http_5")):
         return f"{type[:6]}xx"
-    if type in ("unknown_tool", "unknown_activity", "not_readable_here"):
-        return "another_release"
+    if type in LEFT:
+        return ANOTHER_RELEASE
     name = type.lower()
     if "timeout" in name:
         return "timeout"

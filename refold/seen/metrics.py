@@ -14,6 +14,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from refold.core.lifecycle import Ending, TaskEvent, TaskState
+from refold.core.retry_policy import ANOTHER_RELEASE, LEFT
 
 
 class Kind(StrEnum):
@@ -81,9 +82,8 @@ EVENTS = (*(event.value for event in TaskEvent), Ending.CANCELED.value)
 REFUSED_FOR = ("state", "duplicate", "not_allowed", "stale", "unreadable", "unfit")
 EFFECTS = ("llm", "chat", "tool", "notify", "skill", "activity", "workflow", "sleep")
 OUTCOMES = ("done", "transient", "permanent", "unknown", "canceled")
-FAMILIES = ("http_429", "http_4xx", "http_5xx", "timeout", "connection", "worker_lost", "another_release")
-LEFT = ("unknown_tool", "unknown_activity", "another_release", "not_readable_here")
-BLOCKED_BY = ("dependency", "worker_lost", "another_release", "outcome_unknown")
+FAMILIES = ("http_429", "http_4xx", "http_5xx", "timeout", "connection", "worker_lost", ANOTHER_RELEASE)
+BLOCKED_BY = ("dependency", "worker_lost", ANOTHER_RELEASE, "outcome_unknown")
 WAITS = ("approval", "content_review", "budget", "risk", "question")
 CLOSED_BY = ("approved", "denied", "answered", "timeout", "withdrawn")
 UNDOING = ("done", "not_done", "unknown")

@@ -27,13 +27,10 @@ from refold.core.fold.draft import Draft
 from refold.core.fold.redo import note_redone
 from refold.core.fold.snapshot import UNDO, Given, Pending
 from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState
-from refold.core.retry_policy import Failure, FailureKind, RetryPolicy
+from refold.core.retry_policy import LEFT, Failure, FailureKind, RetryPolicy
 
 UNDO_RETRIES = RetryPolicy.model_construct(max_retries=20)
 """Retries of a compensation, over about an hour and a half: a late compensation is better than none."""
-
-UNKNOWN_HERE = frozenset({"unknown_tool", "another_release"})
-"""The types of a failure of workers that do not have the tool, or cannot read the call, which another release wrote."""
 
 NO_TOOL_ENDS = "refold.no_tool_ends"
 """The patch with which `on_unknown="repeat"` does not ask without end where no worker can make the call any more."""
@@ -233,7 +230,7 @@ def _workers_failed(draft: Draft, pending: Pending, failed: CommandFailed) -> bo
     if pending.looks < policy.probes_for(again_s):
         return True
     endless = kind is FailureKind.UNKNOWN and policy.on_unknown == "repeat" and again_s > 0 and policy.probe_s > 0
-    return endless and not (failed.failure.type in UNKNOWN_HERE and draft.patched(NO_TOOL_ENDS))
+    return endless and not (failed.failure.type in LEFT and draft.patched(NO_TOOL_ENDS))
 
 
 def policy_of(draft: Draft, pending: Pending) -> RetryPolicy:

@@ -13,7 +13,7 @@ from refold.core.authoring.tool import ToolSpec
 from refold.core.commands import CallTool, EffectPolicy
 from refold.core.errors import DefinitionError
 from refold.core.pins import unpinned
-from refold.core.retry_policy import Failure, FailureKind
+from refold.core.retry_policy import NO_TOOL, Failure, FailureKind
 from refold.effects.failures.classify import classify
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.invocation import Invocation, Stopped
@@ -125,12 +125,10 @@ class McpTools:
             found = tools.get(tool)
         if found is None and (why := session.unfit.get(tool)):
             message = f"MCP server {session.server.name!r} defines {tool!r} as MCP does not allow it: {why}"
-            raise Never(message, type="unknown_tool")
+            raise Never(message, type=NO_TOOL)
         if found is None:
             there = ", ".join(sorted(tools)) or "none"
-            raise Never(
-                f"MCP server {session.server.name!r} has no tool {tool!r}; it has: {there}", type="unknown_tool"
-            )
+            raise Never(f"MCP server {session.server.name!r} has no tool {tool!r}; it has: {there}", type=NO_TOOL)
         if pin == pin_of(found.description, found.parameters, only_reads=True) and not found.only_reads:
             message = (
                 f"{tool!r} of MCP server {session.server.name!r} only read when this task first saw it, and may have "

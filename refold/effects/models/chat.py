@@ -10,7 +10,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from refold.core.chat import Reply, ToolCall, ToolOffer
-from refold.core.retry_policy import Failure, FailureKind
+from refold.core.retry_policy import NO_TOOL, Failure, FailureKind
 from refold.effects.failures.verdicts import OTHERS_S, Verdict
 from refold.effects.models.content.files import files_in
 from refold.effects.models.content.fitting import fit_name, fit_schema
@@ -124,7 +124,7 @@ def _definition(offer: ToolOffer, tools: Mapping[str, Tool]) -> ToolDefinition:
             f"tool {offer.name!r} is offered to the model, and this worker has none of that name; it has: {listed}. "
             "Register it, or offer it in full: ToolOffer(name, description, parameters)"
         )
-        raise Verdict(Failure(kind=FailureKind.PERMANENT, type="unknown_tool", message=message, again_s=OTHERS_S))
+        raise Verdict(Failure(kind=FailureKind.PERMANENT, type=NO_TOOL, message=message, again_s=OTHERS_S))
     known = tool.spec.description if tool is not None else ""
     schema, strict = fit_schema(offer.parameters or (tool.json_schema if tool is not None else {}))
     return ToolDefinition(

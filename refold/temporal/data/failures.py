@@ -13,14 +13,12 @@ from temporalio.converter import DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, CancelledError
 
 from refold.core import retry_policy
+from refold.core.retry_policy import NOT_READABLE
 from refold.core.values import shortened
 from refold.engine import CodecError, PayloadTooLarge, StorageError
 from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count
-
-NOT_READABLE = "not_readable_here"
-"""The type of the failure of an activity whose input the worker could not read, so that it performed nothing."""
 
 PAUSE = timedelta(seconds=1)
 """How long the server waits before it dispatches such an activity again, perhaps to another worker."""

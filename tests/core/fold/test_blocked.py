@@ -20,7 +20,7 @@ from refold import (
     table,
 )
 from refold.core.events import DependencyResolved
-from refold.core.fold.failures import UNKNOWN_HERE
+from refold.core.retry_policy import LEFT
 from tests.core.byhand import ByHand, busy, refused, unknown
 
 PATIENT = RetryPolicy(max_retries=2, on_exhausted="block")
@@ -536,7 +536,7 @@ def test_what_is_to_be_repeated_is_asked_for_without_end(cut: bool) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("type", sorted(UNKNOWN_HERE))
+@pytest.mark.parametrize("type", LEFT)
 @pytest.mark.parametrize("release", ["this", "before"])
 def test_a_call_that_no_worker_can_make_any_more_is_a_persons(cut: bool, release: str, type: str) -> None:
     """

@@ -28,7 +28,7 @@ from temporalio.testing import ActivityEnvironment
 from refold import Cmd, DefinitionError, tool
 from refold.core.commands import CallTool, Undoes, result_hash
 from refold.core.fold.snapshot import Given
-from refold.core.retry_policy import Failure, FailureKind
+from refold.core.retry_policy import LEFT, Failure, FailureKind
 from refold.effects import Done, Never, NotDone, TryLater, Unknown, current, resources
 from refold.effects.activities import Effects
 from refold.effects.failures.classify import surely_not_done
@@ -43,7 +43,6 @@ from refold.effects.ledger.receipts import Begun, LedgerReceipt, ReceiptState
 from refold.effects.ledger.store import store_of
 from refold.effects.short.outcomes import Outcomes
 from refold.temporal.data.payloads import data_converter
-from refold.temporal.worker.task.outcomes import LEFT
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in
 from tests.services.payments import Moved, PaymentGateway
 

@@ -29,12 +29,12 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from refold.core.retry_policy import NOT_READABLE
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.receipts import Begun, Finished, LedgerAnswer, LedgerUnavailable
 from refold.engine import CodecError, StorageError
 from refold.temporal import RefoldPlugin
 from refold.temporal.data.codec import CodecSeal, codec_from_env
-from refold.temporal.data.failures import NOT_READABLE
 from refold.temporal.data.payloads import Stored, codec_in, data_converter, load
 from refold.temporal.data.storage import Folder, Off, ValueCorrupt, ValueDriver, ValueMissing, key_of
 from refold.temporal.encryption import Encryption, from_env

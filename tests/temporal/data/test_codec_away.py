@@ -15,12 +15,12 @@ from temporalio.testing import ActivityEnvironment
 
 from refold import Status
 from refold.core import retry_policy as failures
+from refold.core.retry_policy import NOT_READABLE
 from refold.effects import attempt
 from refold.effects.attempt import as_application_error
 from refold.effects.short import local
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.codec import CodecUnusable
-from refold.temporal.data.failures import NOT_READABLE
 from refold.temporal.data.payloads import RefoldConverter, data_converter
 from refold.temporal.data.storage import Off
 from refold.temporal.dev import DevServer

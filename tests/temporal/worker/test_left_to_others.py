@@ -15,8 +15,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
+from refold.core.retry_policy import NOT_READABLE
 from refold.effects.attempt import POLL, left_to_others, was_left, workers_beside
-from refold.temporal.data.failures import NOT_READABLE
 
 
 @activity.defn

@@ -45,11 +45,10 @@ from refold.core.events import (
     WorkflowResult,
 )
 from refold.core.fold.wanted import Alarm, Perform, SendAnswer, Want
-from refold.core.retry_policy import Failure, FailureKind
+from refold.core.retry_policy import LEFT, NOT_READABLE, Failure, FailureKind
 from refold.core.schema import problems
 from refold.core.values import Value
 from refold.engine import PayloadTooLarge
-from refold.temporal.data.failures import NOT_READABLE
 from refold.temporal.data.inputs import AnotherRelease, Newer, Unread, adds
 from refold.temporal.data.wire import TaskResult
 
@@ -62,9 +61,6 @@ UNREAD_PATCH = "refold.unread_unknown"
 
 ANOTHER_LEDGER = "another_ledger"
 """The type of the failure of a worker that does not see what was performed for the task (`refold.effects.short`)."""
-
-LEFT = frozenset({"unknown_tool", "unknown_activity", "another_release"})
-"""The types of the failures of a worker that cannot perform an effect, though another one may."""
 
 CANCELED = Failure(kind=FailureKind.PERMANENT, type="canceled", message="it was canceled from outside")
 """The failure of an activity or a part that somebody else canceled."""
