@@ -320,8 +320,9 @@ class Projection:
         self._engine.dispose()
 
     def __del__(self) -> None:
-        # For users that forget to: from Python 3.13 on, sqlite3 warns of a connection that is left open.
-        if not sys.is_finalizing() and hasattr(self, "_engine"):
+        # For users that forget to: from Python 3.13 on, sqlite3 warns of a connection that is left open. As a process
+        # ends, Python may have emptied this module.
+        if sys is not None and not sys.is_finalizing() and hasattr(self, "_engine"):
             self.close()
 
     def _take(self, connection: Connection, task_id: str, skill: str, entries: Sequence[Entry], asked: int) -> TaskRow:

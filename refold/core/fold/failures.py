@@ -192,7 +192,9 @@ def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
     tries_left = kind is FailureKind.TRANSIENT and pending.retries - pending.uncounted < policy.max_retries
     if tries_left or moves_on(draft, pending, failed.failure):
         return Cause.RETRYABLE
-    if kind is FailureKind.UNKNOWN and repeatable and policy.on_unknown != "fail":
+    # A worker that cannot read the call does not see that a person has said what came of it.
+    said = pending.given is not None and failure.type in LEFT
+    if kind is FailureKind.UNKNOWN and repeatable and policy.on_unknown != "fail" and not said:
         return Cause.UNKNOWN
     if pending.given is not None:
         return Cause.GIVEN

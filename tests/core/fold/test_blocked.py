@@ -556,6 +556,26 @@ def test_a_call_that_no_worker_can_make_any_more_is_a_persons(cut: bool, release
     assert task.folded() == task.task
 
 
+@BOTH
+@pytest.mark.parametrize("type", LEFT)
+def test_an_outcome_that_a_person_gave_counts_though_no_worker_can_read_the_call(cut: bool, type: str) -> None:
+    """
+    Else the person was asked for it again and again. Its receipt is not written, as the journal says.
+    """
+    gone = unknown().model_copy(update={"type": type, "again_s": 600.0})
+    task = ByHand(once(RetryPolicy()), cut=cut)
+    task.say()
+    while task.fail("charge", gone) and task.alarms:
+        task.ring("charge")
+    task.feed(DependencyResolved(outcome="paid"))
+    while task.fail("charge", gone) and task.alarms:
+        task.ring("charge")
+
+    assert task.state is TaskState.DONE
+    assert "no receipt says what came of it" in task.journal[-1].note
+    assert task.folded() == task.task
+
+
 @pytest.mark.parametrize(
     ("policy", "failure"),
     [
