@@ -341,7 +341,7 @@ async def test_what_the_sandbox_has_loaded_is_not_loaded_again(folder: Path) -> 
         sandbox([cls]).prepare_workflow(definition)
 
 
-@pytest.mark.parametrize("name", ["_create_instance", "_workflow_module_name", "__init__"])
+@pytest.mark.parametrize("name", ["_create_instance", "_run_code", "_workflow_module_name", "__init__"])
 def test_a_sandbox_that_is_made_in_another_way_is_left_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Another release of the SDK may take other arguments: then nothing is shared, and the worker starts.
