@@ -556,6 +556,14 @@ def test_a_call_that_no_worker_can_make_any_more_is_a_persons(cut: bool, release
     assert task.folded() == task.task
 
 
+def fails_until_nothing_is_due(task: ByHand, failure: Failure) -> None:
+    """The charge fails so each time that it is tried."""
+    task.fail("charge", failure)
+    while task.alarms:
+        task.ring("charge")
+        task.fail("charge", failure)
+
+
 @BOTH
 @pytest.mark.parametrize("type", LEFT)
 def test_an_outcome_that_a_person_gave_counts_though_no_worker_can_read_the_call(cut: bool, type: str) -> None:
@@ -565,11 +573,9 @@ def test_an_outcome_that_a_person_gave_counts_though_no_worker_can_read_the_call
     gone = unknown().model_copy(update={"type": type, "again_s": 600.0})
     task = ByHand(once(RetryPolicy()), cut=cut)
     task.say()
-    while task.fail("charge", gone) and task.alarms:
-        task.ring("charge")
+    fails_until_nothing_is_due(task, gone)
     task.feed(DependencyResolved(outcome="paid"))
-    while task.fail("charge", gone) and task.alarms:
-        task.ring("charge")
+    fails_until_nothing_is_due(task, gone)
 
     assert task.state is TaskState.DONE
     assert "no receipt says what came of it" in task.journal[-1].note
