@@ -278,8 +278,6 @@ async def connected(
     _pause_at_exit()
     settings = settings_from(profile)
     target = address or settings.get("target_host") or "localhost:7233"
-    if not isinstance(target, str):
-        raise _no_address(target)
     if "://" in target:
         raise _no_address(target, ", but a URL (TEMPORAL_TLS=true asks for TLS)")
     given: dict[str, Any] = {**settings, "target_host": target, "plugins": list(plugins)}
@@ -318,7 +316,7 @@ def _forked() -> NotConnected:
     )
 
 
-def _no_address(target: object, why: str = "") -> NotConnected:
+def _no_address(target: str, why: str = "") -> NotConnected:
     return NotConnected(
         f"{target!r} is no address of a Temporal server{why}; write host:port, for example localhost:7233, in "
         "--address or TEMPORAL_ADDRESS"

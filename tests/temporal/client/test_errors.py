@@ -61,7 +61,7 @@ def test_a_server_that_is_away_is_no_refusal(status: RPCStatusCode, message: str
 
 
 @pytest.mark.parametrize(
-    "address", ["localhost:x", "localhost:99999", ":7233", "my host:7233", 7233, "http://localhost:7233"]
+    "address", ["localhost:x", "localhost:99999", ":7233", "my host:7233", "http://localhost:7233"]
 )
 async def test_what_is_no_address_is_said_with_what_is_one(address: Any) -> None:
     """

@@ -155,15 +155,6 @@ async def test_a_worker_leaves_what_waits(server: DevServer, client: Client, tmp
         await client.get_workflow_handle(task_id).terminate()
 
 
-@pytest.mark.parametrize(("quiet_s", "effects"), [(0.0, None), (float("nan"), None), (1.0, 0)])
-def test_a_worker_has_time_to_find_its_work(quiet_s: float, effects: int | None) -> None:
-    """
-    Else it would end before it was given any.
-    """
-    with pytest.raises(ValueError, match=r"quiet_s is 0\.1 or more; effects is 1 or more"):
-        Drained(quiet_s, effects)
-
-
 @pytest.mark.parametrize("given", [{"deployment": "", "build_id": "b1"}, {"deployment": "shop", "build_id": ""}])
 def test_a_function_names_its_version(given: dict[str, str]) -> None:
     """
