@@ -22,7 +22,7 @@ from temporalio.contrib.aws.lambda_worker import LambdaWorkerConfig
 from refold import Content, DefinitionError, Status
 from refold.core.lifecycle import TERMINAL
 from refold.engine import NotConnected, TaskFilter, TaskView
-from refold.temporal import Drained, TemporalEngine, lambda_handler
+from refold.temporal import TemporalEngine, lambda_handler
 from refold.temporal.dev import DevServer
 from tests.services.mail import MailServer
 from tests.services.shop import Shop
