@@ -374,8 +374,9 @@ def _pause_at_exit() -> None:
 _CAUSES = {
     "InvalidContentType": "what answers there speaks no TLS, which an API key, a certificate or TEMPORAL_TLS asks for; "
     "for a server without TLS, such as that of `refold dev`, set TEMPORAL_TLS=false",
-    "h2 protocol error|closed because of a broken pipe": "what answers there speaks no gRPC, as the web UI (its usual "
-    "port is 8233, the server's 7233), or asks for TLS (TEMPORAL_TLS=true)",
+    r"h2 protocol error|hyper::Error\((Io|Canceled)\b": "what answers there closed the connection: it speaks no gRPC, "
+    "as the web UI (its usual port is 8233, the server's 7233), asks for TLS (TEMPORAL_TLS=true), or is a proxy whose "
+    "server is down",
     "InvalidCertificate": "its certificate is refused; TEMPORAL_TLS_SERVER_CA_CERT_PATH names its authority, "
     "TEMPORAL_TLS_SERVER_NAME the name in it",
 }

@@ -241,18 +241,22 @@ async def test_tls_where_a_server_has_none_is_told_with_the_way_out(
     await connect(address=server.address, namespace=server.namespace)
 
 
-async def test_the_address_of_a_web_page_is_told_from_a_server_that_is_down() -> None:
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", b""])
+@pytest.mark.parametrize("read", [0, 1, 1_000])
+async def test_what_closes_the_connection_is_told_from_a_server_that_is_down(read: int, said: bytes) -> None:
     """
-    Temporal's web UI answers in HTTP/1.
+    Temporal's web UI answers in HTTP/1, and a proxy without a server says nothing. How much was read decides whether
+    the close is a reset, which the SDK's core words otherwise.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
-        await writer.drain()
+        await reader.read(read)
+        writer.write(said)
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as page:
         port = page.sockets[0].getsockname()[1]
-        with pytest.raises(NotConnected, match=rf":{port}: what answers there speaks no gRPC, as the web UI \(.* 7233"):
+        with pytest.raises(
+            NotConnected, match=rf":{port}: what answers there closed the connection: .* web UI \(.* 7233"
+        ):
             await connect(address=f"127.0.0.1:{port}")
