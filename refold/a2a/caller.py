@@ -5,6 +5,7 @@ from __future__ import annotations
 from a2a.server.context import ServerCallContext
 
 from refold.core.commands import AskApproval
+from refold.core.gates import is_among
 from refold.record import TaskRecord
 
 
@@ -23,4 +24,6 @@ def may_read(caller: str | None, record: TaskRecord) -> bool:
     if owns(caller, record):
         return True
     asks = (wait.ask for wait in record.waits)
-    return caller is not None and any(isinstance(ask, AskApproval) and caller in ask.policy.approvers for ask in asks)
+    return caller is not None and any(
+        isinstance(ask, AskApproval) and is_among(caller, ask.policy.approvers) for ask in asks
+    )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal, Self
@@ -69,6 +71,26 @@ class GatePolicy(Value):
     def guarded(self) -> bool:
         """Whether the policy depends on who decides, so that the approver's name must be signed."""
         return bool(self.approvers) or self.needed > 1 or self.second_person
+
+
+def written_as(name: str, known: Iterable[str]) -> str:
+    """A person's name as the first of the known names that is the same is written; tidied if none is.
+
+    Names are the same that differ in spaces around them, in how many stand between words, or in how Unicode composes
+    their letters. The fold compares names as they are written, so callers write a name like this before they send it.
+    """
+    tidied = _tidied(name)
+    return next((one for one in known if _tidied(one) == tidied), tidied)
+
+
+def is_among(name: str, known: Iterable[str]) -> bool:
+    """Whether one of the known names is the same person's; see `written_as`."""
+    tidied = _tidied(name)
+    return any(_tidied(one) == tidied for one in known)
+
+
+def _tidied(name: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", name).split())
 
 
 def digest_of(*seen: JsonValue) -> str:

@@ -9,10 +9,10 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from refold.core.errors import InputRejected
-from refold.core.gates import DecisionMade, Grace
+from refold.core.gates import DecisionMade, written_as
 from refold.engine.arguments import methods_take
 from refold.engine.refusals import checked
-from refold.engine.values import Decision, TaskView
+from refold.engine.values import Decision, TaskView, WaitView
 
 
 @methods_take()
@@ -45,15 +45,15 @@ class DecidesOne(ABC):
 
 
 def decision_of(
-    said: Decision, gate: str, shown: str, *, approver: str, vouched_by: str | None, said_at: datetime | None = None
+    said: Decision, met: WaitView, *, approver: str, vouched_by: str | None, said_at: datetime | None = None
 ) -> DecisionMade:
     """A decision as the task takes it.
 
     Args:
         said: What the approver decides.
-        gate: The gate's id.
-        shown: The digest of what the gate shows now, for an approver who names none.
-        approver: Who decides.
+        met: The gate; its digest is for an approver who names none.
+        approver: Who decides. A name that the gate knows is sent as it is written there, so that one person cannot
+            grant twice, or pass for a second one, under another spelling.
         vouched_by: Who vouches for the approver.
         said_at: When, for a decision that does not say so.
 
@@ -62,10 +62,10 @@ def decision_of(
     """
     return checked(
         DecisionMade,
-        gate=gate,
-        digest=shown if said.digest is None else said.digest,
+        gate=met.gate,
+        digest=met.digest if said.digest is None else said.digest,
         decision="approved" if said.approved else "denied",
-        approver=approver,
+        approver=written_as(approver, (*met.excluded, *met.granted_by, *met.approvers)),
         asserted_by=vouched_by,
         comment=said.comment,
         changes=said.changes,
@@ -96,8 +96,8 @@ def holder_of(task_id: str, gates: Sequence[str], asked_by: Mapping[str, str]) -
     return holders[0] if holders else task_id
 
 
-def gate_of(view: TaskView, said: Decision, late: Grace | None) -> tuple[str, str]:
-    """The id of the gate that a decision is for, and the digest of what it shows.
+def gate_of(view: TaskView, said: Decision, late: WaitView | None) -> WaitView:
+    """The gate that a decision is for.
 
     Args:
         view: The task that the decision was sent to.
@@ -110,11 +110,12 @@ def gate_of(view: TaskView, said: Decision, late: Grace | None) -> tuple[str, st
     gates = [wait for wait in view.waiting_for if wait.gate_kind is not None]
     met = [wait for wait in gates if said.gate in (None, wait.gate, wait.slot)]
     if len(met) == 1:
-        return met[0].gate, str(met[0].digest)
+        return met[0]
     if not gates and late is not None and said.gate in (None, late.gate):
-        return late.gate, late.digest
+        return late
     if not met and said.gate is not None and said.digest is not None:
-        return said.gate, said.digest  # the task itself knows why it refuses
+        # The task itself knows why it refuses.
+        return WaitView(slot=said.gate, message="", gate=said.gate, digest=said.digest)
     listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait in gates) or "none"
     if met:
         raise InputRejected(f"several gates of task {view.task_id!r} are open; say which one: {listed}")

@@ -109,6 +109,21 @@ def _wait(snapshot: Snapshot, wait: Wait, part: str | None = None) -> WaitView:
     )
 
 
+def late_gate(snapshot: Snapshot) -> WaitView | None:
+    """The gate that has timed out and still takes a grant; None if there is none."""
+    if (late := snapshot.grace) is None:
+        return None
+    return WaitView(
+        slot=late.gate,
+        message="",
+        gate=late.gate,
+        digest=late.digest,
+        approvers=late.policy.approvers,
+        excluded=_people_of(snapshot) if late.policy.second_person else (),
+        granted_by=late.granted,
+    )
+
+
 def _people_of(snapshot: Snapshot) -> tuple[str, ...]:
     """Who owns the task, and who started it; those of its parts are the same."""
     return tuple(dict.fromkeys((*([snapshot.owner] if snapshot.owner else []), *snapshot.started_by)))

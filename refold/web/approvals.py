@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from refold.core.errors import InputRejected
+from refold.core.gates import is_among
 from refold.core.schema import fields_of, problems
 from refold.engine import Decision, Engine, EngineError, PayloadTooLarge, Taken, TaskNotFound, TaskView, WaitView
 from refold.engine.arguments import defining, takes
@@ -181,9 +182,9 @@ async def _decide(engine: Engine, said: ApprovalBody, approver: str, caller: str
 
 def _bars(wait: WaitView, approver: str) -> str:
     """Why the gate takes no decision of this person; empty if it may take one."""
-    if wait.approvers and approver not in wait.approvers:
+    if wait.approvers and not is_among(approver, wait.approvers):
         return f"those who may: {', '.join(wait.approvers)}"
-    if approver in wait.excluded:
+    if is_among(approver, wait.excluded):
         return f"a second person decides, not {approver}, who owns or started the task"
     return ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.waits import Wait
-from refold.engine import Decision
+from refold.engine import Decision, WaitView
 from refold.engine.decisions import decision_of
 from refold.engine.together import MOST, refused
 from refold.testing import FakeEngine, calls
@@ -259,7 +260,40 @@ def test_only_a_decision_without_a_digest_is_for_what_the_gate_shows_now(given: 
     """
     said = Decision(gate="t/1.1", approved=True, digest=given)
 
-    assert decision_of(said, "t/1.1", "now", approver="ada", vouched_by=None).digest == taken
+    gate = WaitView(slot="pay", message="", gate="t/1.1", digest="now")
+
+    assert decision_of(said, gate, approver="ada", vouched_by=None).digest == taken
+
+
+@pytest.mark.parametrize("spelt", [" Zoë", "Zoe\u0308", "Zo\u00eb\u00a0"])
+@pytest.mark.parametrize(
+    ("field", "said"), [("granted_by", "decided before"), ("excluded", "owns the task"), ("approvers", "")]
+)
+async def test_a_name_in_another_spelling_is_the_same_person(spelt: str, field: str, said: str) -> None:
+    """
+    Else one person could grant twice, or be the second one; and somebody who is listed could not decide.
+    """
+    policies = {
+        "granted_by": GatePolicy(needed=2, allow_unsigned=True),
+        "excluded": GatePolicy(second_person=True, allow_unsigned=True),
+        "approvers": GatePolicy(approvers=("Zoë",), allow_unsigned=True),
+    }
+
+    @flow_skill(id="pay")
+    class Pay:
+        @step(start=True)
+        async def ask(self, ctx: Ctx, content: Content) -> Transition:
+            await ctx.approve("pay", "Pay?", policy=policies[field])
+            return ctx.complete("paid")
+
+    engine = FakeEngine([Pay])
+    await engine.start("pay", Content.from_text("Pay."), task_id="p", owner="Zoë" if field == "excluded" else None)
+    if field == "granted_by":
+        await engine.decide("p", approved=True, approver="Zoë")
+
+    with pytest.raises(InputRejected, match=said) if said else nullcontext():
+        view = await engine.decide("p", approved=True, approver=spelt)
+        assert view.status is Status.COMPLETED
 
 
 async def test_the_calls_of_one_turn_of_an_agent_are_decided_together() -> None:

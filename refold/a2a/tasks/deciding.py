@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from refold.core.commands import AskApproval
 from refold.core.content import Content
-from refold.core.gates import DecisionMade
+from refold.core.gates import DecisionMade, written_as
 from refold.core.schema import fields_of, problems
 from refold.engine import Decision, Engine, TaskNotFound
 from refold.record import TaskRecord
@@ -118,7 +118,8 @@ async def were_made(engine: Engine, record: TaskRecord, decisions: Sequence[Deci
         caller: None for an anonymous caller.
     """
     missing = [
-        (one.gate, one.digest, one.decision, one.comment, _approver(one, caller), one.changes) for one in decisions
+        (one.gate, one.digest, one.decision, one.comment, written_as(_approver(one, caller), ()), one.changes)
+        for one in decisions
     ]
     # A part's gates have its id in theirs.
     parts = {one.gate.rpartition("/")[0] for one in decisions if one.gate.startswith(f"{record.task_id}/")}
@@ -127,7 +128,8 @@ async def were_made(engine: Engine, record: TaskRecord, decisions: Sequence[Deci
             async for entry in engine.journal(task_id):
                 made = entry.event
                 if isinstance(made, DecisionMade) and not entry.refused:
-                    said = (made.gate, made.digest, made.decision, made.comment, made.approver, made.changes)
+                    name = written_as(made.approver, ())
+                    said = (made.gate, made.digest, made.decision, made.comment, name, made.changes)
                     missing = [one for one in missing if one != said]
     return bool(decisions) and not missing
 

@@ -18,6 +18,7 @@ from refold.cli.text.views import FAILED, asked, brief, replies, ways_out
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
 from refold.cli.waiting import Wait, newest, shown
 from refold.core.errors import InputRejected
+from refold.core.gates import is_among
 from refold.core.values import shortened
 from refold.engine import Decision, Engine, EngineError, Listed, TaskFilter, TaskNotFound, TaskView, WaitView
 from refold.engine.refusals import check_task_id
@@ -336,8 +337,9 @@ def _may(wait: WaitView, approver: str | None) -> bool:
     if approver is None:
         return True
     again = bool(wait.editable)  # who granted it may grant it anew with changes, and do nothing else
-    listed = not wait.approvers or approver in wait.approvers
-    return listed and approver not in wait.excluded and (again or approver not in wait.granted_by)
+    listed = not wait.approvers or is_among(approver, wait.approvers)
+    barred = (*wait.excluded, *(() if again else wait.granted_by))
+    return listed and not is_among(approver, barred)
 
 
 def _open_gate(view: TaskView, wait: WaitView) -> Iterator[str | Text]:
@@ -346,7 +348,7 @@ def _open_gate(view: TaskView, wait: WaitView) -> Iterator[str | Text]:
     if wait.editable:
         yield from indented(f"may be changed with --set KEY=JSON: {', '.join(wait.editable)}")
     who = ", ".join(wait.approvers) or "anybody"
-    barred = [name for name in wait.excluded if not wait.approvers or name in wait.approvers]
+    barred = [name for name in wait.excluded if not wait.approvers or is_among(name, wait.approvers)]
     but = f" but {', '.join(barred)}" if barred else ""
     granted = f"; granted by {', '.join(wait.granted_by)}" if wait.granted_by else ""
     until = f"; until {wait.timeout_at:%Y-%m-%d %H:%M:%S}" if wait.timeout_at else ""

@@ -23,7 +23,7 @@ from refold.core.authoring.skill import skill_id
 from refold.core.authoring.tool import ToolSpec, tool_spec
 from refold.core.commands import EffectPolicy
 from refold.core.errors import RefoldError, SkillError
-from refold.core.gates import GatePolicy
+from refold.core.gates import GatePolicy, written_as
 from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import problems, resolve
 from refold.static.code.asked import Asked, asked_in
@@ -331,6 +331,8 @@ def _impassable(policy: GatePolicy) -> Iterator[str]:
         yield "nobody can pass: its timeout_s=0 ends it at once; give seconds, or None to wait for ever"
     if any(not one.strip() for one in policy.approvers):
         yield "nobody can pass: an approver has no name; name people as they sign in"
+    if policy.needed > (people := len({written_as(one, ()) for one in policy.approvers})) > 0:
+        yield f"nobody can pass: it needs {policy.needed} grants, but its approvers are {people} people"
 
 
 def _found(asked: Asked, rule: str, message: str) -> Finding:

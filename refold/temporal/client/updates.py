@@ -23,12 +23,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.errors import InputRejected
 from refold.core.events import CANCELED
 from refold.core.fold.snapshot import Snapshot
-from refold.core.gates import DecisionMade, Grace
+from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Status, TaskState
 from refold.divergence import DIFFERS
-from refold.engine import CodeChanged, Decision, NotConnected, NoWorker, Taken, TaskNotFound, TaskView
+from refold.engine import CodeChanged, Decision, NotConnected, NoWorker, Taken, TaskNotFound, TaskView, WaitView
 from refold.engine.decisions import decision_of, gate_of, holder_of
 from refold.engine.refusals import is_over, nothing_to_cancel
+from refold.engine.view import late_gate
 from refold.temporal.client import views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
 from refold.temporal.client.crowds import NoTurn
@@ -173,11 +174,11 @@ async def decide(
     late = await _timed_out(connection, task_id) if view.lifecycle is TaskState.FAILED else None
     met = [gate_of(view, one, late) for one in decisions]
     asked_by = {wait.gate: wait.asked_by or task_id for wait in view.waiting_for}
-    holder = holder_of(task_id, [gate for gate, _ in met], asked_by)
+    holder = holder_of(task_id, [one.gate for one in met], asked_by)
     said_at = datetime.now(UTC)
     made = [
-        decision_of(one, gate, shown, approver=approver, vouched_by=vouched_by, said_at=said_at)
-        for one, (gate, shown) in zip(decisions, met, strict=True)
+        decision_of(one, gate, approver=approver, vouched_by=vouched_by, said_at=said_at)
+        for one, gate in zip(decisions, met, strict=True)
     ]
     await update(connection, holder, "decide", *(_signed(holder, one) for one in made))
     return holder
@@ -237,13 +238,13 @@ async def _nothing_to_cancel(connection: Connection, task_id: str) -> InputRejec
     return nothing_to_cancel(task_id, (await views.look(connection, task_id)).status)
 
 
-async def _timed_out(connection: Connection, task_id: str) -> Grace | None:
+async def _timed_out(connection: Connection, task_id: str) -> WaitView | None:
     """The gate whose time ran out, while a late grant is still recorded."""
     try:
         snapshot = await connection.query(task_id, "snapshot", kind=Snapshot)
     except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError):
         return None
-    return snapshot.grace
+    return late_gate(snapshot)
 
 
 def _signed(task_id: str, decision: DecisionMade) -> SignedDecision:

@@ -49,7 +49,7 @@ from refold.engine.refusals import (
     part_not_over,
     recovered_before,
 )
-from refold.engine.view import not_begun, with_first
+from refold.engine.view import late_gate, not_begun, with_first
 from refold.lineage.fork import fork, unforkable
 from refold.lineage.recover import recover
 from refold.record import Explanation, TaskRecord, explain, record_of
@@ -204,12 +204,12 @@ class FakeEngine(Controls, DecidesOne):
         """See `Engine.decide_together`. Decisions with `vouched_by` count as signed."""
         task = self._asked(task_id, "for its gates")
         view = self._view(task)
-        met = [gate_of(view, one, task.now.grace) for one in decisions]
+        met = [gate_of(view, one, late_gate(task.now)) for one in decisions]
         asked_by = {wait.gate: wait.asked_by or task_id for wait in view.waiting_for}
-        holder = holder_of(task_id, [gate for gate, _ in met], asked_by)
+        holder = holder_of(task_id, [one.gate for one in met], asked_by)
         made = [
-            decision_of(one, gate, shown, approver=approver, vouched_by=vouched_by, said_at=self.clock.now)
-            for one, (gate, shown) in zip(decisions, met, strict=True)
+            decision_of(one, gate, approver=approver, vouched_by=vouched_by, said_at=self.clock.now)
+            for one, gate in zip(decisions, met, strict=True)
         ]
         self._take(self._tasks.get(holder, task), *made)
         await self._do()

@@ -16,7 +16,7 @@ from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
-from refold.core.gates import digest_of
+from refold.core.gates import digest_of, is_among
 from refold.core.waits import Wait
 from refold.engine import (
     CodecError,
@@ -260,7 +260,7 @@ async def _record(call: Call, gates: Gates) -> TaskRecord:
         asked = _asked(await _lately(call, record), gate)
         if (
             asked is None
-            or call.person.name not in asked.policy.approvers
+            or not is_among(call.person.name, asked.policy.approvers)
             or digest not in (asked.digest, asked.former)
         ):
             raise
@@ -303,9 +303,9 @@ async def _who_decided(call: Call, record: TaskRecord, gate: str) -> str:
     asked = _asked(entries, gate)
     name = "this" if asked is None else f"“{snippet(asked.slot, 80)}”"
     if found := decisions_in(entries, gate):
-        mine = [one for one in found if one[1].approver == call.person.name]
+        mine = [one for one in found if is_among(call.person.name, [one[1].approver])]
         entry, decision = (mine or found)[-1]
-        who = "You have" if decision.approver == call.person.name else f"{decision.approver} has"
+        who = "You have" if decision in [one for _, one in mine] else f"{decision.approver} has"
         return (
             f"{who} {decision.decision} {name} already, at {entry.at:%Y-%m-%d %H:%M:%S} UTC; nothing happened a second "
             "time"

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from refold.core.commands import AskApproval, AskUser
 from refold.core.fold.journal import Entry
-from refold.core.gates import DecisionMade
+from refold.core.gates import DecisionMade, is_among
 from refold.core.schema import type_name
 from refold.core.waits import Unresolved, Wait
 from refold.differences import differences, shown
@@ -200,11 +200,11 @@ def _why_not(wait: Wait, ask: AskApproval, record: TaskRecord, person: Person) -
     policy = ask.policy
     if not person.acts:
         return READS
-    if policy.approvers and person.name not in policy.approvers:
+    if policy.approvers and not is_among(person.name, policy.approvers):
         return f"only {_listed(policy.approvers)} may decide, and you are {person.name}"
-    if any(grant.approver == person.name for grant in wait.grants):
+    if is_among(person.name, (grant.approver for grant in wait.grants)):
         return "you have granted it; it waits for somebody else"
-    if policy.second_person and record.owner == person.name:
+    if policy.second_person and is_among(person.name, [record.owner or ""]):
         return "a second person decides: it is your own task"
     if policy.guarded and not policy.allow_unsigned and not person.proven:
         return "it takes signed decisions alone, and nobody vouches for your name here: sign in with a key or token"

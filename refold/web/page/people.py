@@ -26,6 +26,7 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
 from refold.core.commands import AskApproval
+from refold.core.gates import is_among
 from refold.engine import EngineError
 from refold.engine.arguments import takes
 from refold.record import TaskRecord
@@ -72,7 +73,7 @@ class Person:
         if self.runs(record):
             return True
         asks = (wait.ask for wait in record.waits)
-        return any(isinstance(ask, AskApproval) and self.name in ask.policy.approvers for ask in asks)
+        return any(isinstance(ask, AskApproval) and is_among(self.name, ask.policy.approvers) for ask in asks)
 
     def runs(self, record: TaskRecord) -> bool:
         """Whether a task that the person sees is theirs to answer and to change: an approver only decides at its gates,

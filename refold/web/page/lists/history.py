@@ -21,7 +21,7 @@ from refold.core.commands import AskApproval
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
-from refold.core.gates import DecisionMade
+from refold.core.gates import DecisionMade, is_among
 from refold.core.lifecycle import TaskState
 from refold.engine import Engine, EngineError, Listed, TaskFilter
 from refold.web.page.frame import Call, check_accept
@@ -189,5 +189,5 @@ def _seen(known: Known, person: Person, approver: str) -> list[Made]:
     return [
         replace(one, linked=linked)
         for one in known.made
-        if (linked or one.decision.approver == person.name) and approver in ("", one.decision.approver)
+        if (linked or is_among(person.name, [one.decision.approver])) and approver in ("", one.decision.approver)
     ]
