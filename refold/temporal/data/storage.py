@@ -137,8 +137,16 @@ class Storage(Protocol):
             StorageUnusable: The storage cannot be read.
         """
 
+    async def now(self) -> float:
+        """The time, in seconds since 1970, by the clock that says when a value was put: another host's, for a disk that
+        several share.
+
+        Raises:
+            StorageUnusable: Nobody can tell.
+        """
+
     async def used(self, key: str, *, since: float) -> bool:
-        """Whether somebody has put the value under a key since then, in seconds since 1970.
+        """Whether somebody has put the value under a key since then, in seconds since 1970 by the storage's clock.
 
         False for a storage that removes nothing.
 
@@ -158,7 +166,8 @@ class Storage(Protocol):
 
         Args:
             key: The key.
-            unused_since: Only if nobody has put it since then, in seconds since 1970; None removes it in any case.
+            unused_since: Only if nobody has put it since then, in seconds since 1970 by the storage's clock; None
+                removes it in any case.
 
         Returns:
             Why it stays; empty if it is gone.
@@ -229,6 +238,9 @@ class Folder:
         threading.Thread(target=check, name="refold-storage-check", daemon=True).start()
         await asyncio.wrap_future(outcome)
 
+    async def now(self) -> float:
+        return await asyncio.to_thread(self._now)
+
     async def used(self, key: str, *, since: float) -> bool:
         return await asyncio.to_thread(self._used, key, since)
 
@@ -242,10 +254,13 @@ class Folder:
         return self.make or (self.path.is_dir() and os.access(self.path, os.W_OK | os.X_OK))
 
     def _check(self) -> None:
+        self._now()
+
+    def _now(self) -> float:
         self._prepare()
         try:
-            with tempfile.TemporaryFile(dir=self.path):
-                pass
+            with tempfile.TemporaryFile(dir=self.path) as file:
+                return os.fstat(file.fileno()).st_mtime
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -303,9 +318,11 @@ class Folder:
                     gone.replace(path)
                     return WRITTEN_LATELY
                 gone.unlink()
-            for new in path.parent.glob(f"{_NEW}*"):
+            left = [*path.parent.glob(f"{_NEW}*")]
+            now = self._now() if left else 0.0
+            for new in left:
                 with suppress(FileNotFoundError):  # its writer has just finished
-                    if new.stat().st_mtime < time.time() - _LEFT_S:
+                    if new.stat().st_mtime < now - _LEFT_S:
                         new.unlink()
         except OSError as error:
             raise self._unusable(error) from error
@@ -394,6 +411,9 @@ class Off:
 
     async def get(self, key: str) -> bytes:
         raise ValueMissing(key, self.place)
+
+    async def now(self) -> float:
+        return time.time()
 
     async def used(self, key: str, *, since: float) -> bool:
         return False

@@ -6,7 +6,6 @@ So its histories go last, and of several runs the newest one last.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -36,8 +35,8 @@ from refold.temporal.webhooks.names import WORKFLOW as WEBHOOK
 from refold.temporal.webhooks.names import workflow_id as webhook_id
 
 SETTLED_S = 60.0
-"""How long before the search for other users of a value it must have been written last, in seconds: who wrote an equal
-value later may not have it in history yet."""
+"""How long before the search for other users of a value it must have been written last, in seconds by the storage's
+clock: who wrote an equal value later may not have it in history yet."""
 
 
 class Left(Value):
@@ -181,7 +180,7 @@ class Purge:
         if not dry and self.receipts is not None:
             # Found out with a task that does not exist: values would be gone by then, and the task half there.
             await self.receipts.purge(f"refold-purge-{uuid4()}", kept="", dry=False)
-        since = time.time() - SETTLED_S
+        since = 0.0 if dry else await self.storage.now() - SETTLED_S
         shared = {key for one in todo for key in one.refers.shared}
         purged = {one.task_id for one in todo} | {id for one in todo for id, _ in one.webhooks}
         used = await used_elsewhere(self.client, shared, purged) if shared else {}

@@ -91,6 +91,10 @@ class ReadOnly:
     async def put(self, key: str, data: bytes) -> None:
         """See `Storage`. Writes nothing."""
 
+    async def now(self) -> float:
+        """See `Storage`."""
+        return await self._inner.now()
+
     async def used(self, key: str, *, since: float) -> bool:
         """See `Storage`. This storage removes nothing."""
         return False

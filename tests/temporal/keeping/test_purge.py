@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -416,6 +417,24 @@ async def test_a_value_that_was_just_written_makes_the_purge_wait(
     aged(values)
     [done] = (await purged(purge, task_id)).values()
     assert done.gone
+
+
+async def test_a_host_whose_clock_is_ahead_deletes_no_value_that_was_just_written(
+    engine: TemporalEngine, purge: Purge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    How old a value is, is a matter between its file and the storage's clock.
+    """
+    task_id = new("books")
+    await engine.start("books", text(f"none {uuid4()} {LONG}"), task_id=task_id)
+    await settled(engine, task_id)
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 7200)
+
+    [waits] = (await purged(purge, task_id)).values()
+
+    assert not waits.gone
+    assert "purge again in a minute" in waits.left[0].why
 
 
 async def test_the_verb_says_what_it_would_do_and_does_it(

@@ -85,6 +85,9 @@ class Bucket:
             raise ValueMissing(key, self.place)
         return found
 
+    async def now(self) -> float:
+        return time.time()  # it removes nothing, whatever the time
+
     async def used(self, key: str, *, since: float) -> bool:
         return False
 
