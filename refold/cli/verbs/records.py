@@ -134,10 +134,11 @@ async def purge(
     purging = engine.purge(_ledger(engine.client.namespace))
     if owner is not None:
         task_ids = await purging.owned(owner, ended_before)
-    stay = 0
+    stay = goes = 0
     reports = purging.run(task_ids or [], dry=not yes, listed=owner is not None, ended_before=ended_before)
     async for report in reports:
         stay += not report.gone and (yes or not report.deleted)
+        goes += bool(report.deleted)
         if call.out.json:
             call.out.value({**report.model_dump(mode="json"), "dry": not yes})
         else:
@@ -145,7 +146,7 @@ async def purge(
     if not task_ids:
         call.out.note(f"no tasks of {owner!r} to purge")
     elif not yes:
-        call.out.note("nothing was deleted; --yes deletes")
+        call.out.note("nothing was deleted" + ("; --yes deletes" if goes else ""))
     return TASK_FAILED if stay else DONE
 
 

@@ -455,11 +455,15 @@ async def test_the_verb_says_what_it_would_do_and_does_it(
     call = Call(Output(json=False), connect=connect)
 
     assert await records.purge(call, owner=task_id) == 0
-    assert capsys.readouterr().out.endswith(f"\n{task_id}  would delete: 1 run, 1 value\n")
+    dry = capsys.readouterr()
+    assert dry.out.endswith(f"\n{task_id}  would delete: 1 run, 1 value\n")
+    assert dry.err == "nothing was deleted; --yes deletes\n"
     assert await records.purge(call, [task_id], yes=True) == 0
     assert capsys.readouterr().out.endswith(f"{task_id}  deleted: 1 run, 1 value\n")
     open_ = new("sends")
     await engine.start("sends", text("Ada"), task_id=open_)
+    assert await records.purge(call, [open_]) == 1
+    assert capsys.readouterr().err == "nothing was deleted\n"
     assert await records.purge(call, [open_], yes=True) == 1
     assert f"{open_}  stays\n  left: task {open_} in namespace 'default'" in capsys.readouterr().out
     await engine.cancel(open_)
