@@ -183,21 +183,35 @@ def _server(path: Path, name: str, fields: dict[str, Any]) -> McpServer:
     # Other clients add a `type`, the transport, which `command` or `url` implies.
     fields = {key: value for key, value in fields.items() if key != "type"}
     try:
-        return McpServer.model_validate({**_filled_in(fields), "name": name})
+        return McpServer.model_validate({**_filled_in(fields, ()), "name": name})
     except ValidationError as error:
         found = problems(error)
     except LookupError as error:
-        found = f"the environment has no {error.args[0]}"
+        found = error.args[0]
     raise DefinitionError(f"{name} ({path})", [found], what="MCP server")
 
 
-def _filled_in(value: Any) -> Any:
+def _filled_in(value: Any, at: tuple[str, ...]) -> Any:
+    """A value of a server's entry with the environment's variables in its texts.
+
+    Raises:
+        LookupError: A text names none, or one that is not set.
+    """
     match value:
         case str():
-            return _VARIABLE.sub(lambda found: os.environ[found[1]], value)
+            return _VARIABLE.sub(lambda found: _variable(found[1], ".".join(at)), value)
         case list():
-            return [_filled_in(one) for one in value]
+            return [_filled_in(one, (*at, str(index))) for index, one in enumerate(value)]
         case dict():
-            return {key: _filled_in(one) for key, one in value.items()}
+            return {key: _filled_in(one, (*at, key)) for key, one in value.items()}
         case _:
             return value
+
+
+def _variable(name: str, at: str) -> str:
+    if not name.strip():
+        raise LookupError(f"{at}: ${{{name}}} names no variable; write ${{NAME}} for the environment variable NAME")
+    try:
+        return os.environ[name]
+    except LookupError:
+        raise LookupError(f"{at}: the environment has no {name}; set it where the worker starts") from None

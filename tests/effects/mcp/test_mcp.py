@@ -104,7 +104,15 @@ def test_servers_come_from_the_file_that_other_clients_read(tmp_path: Path, monk
         ({"mcpServers": {"shop": {"url": "ftp://x"}}}, "url: "),
         ({"mcpServers": {"a.b": {"command": "x"}}}, "name: "),
         ({"mcpServers": {"shop": {"command": "x", "tursted": True}}}, "tursted: Extra inputs are not permitted"),
-        ({"mcpServers": {"shop": {"command": "${NO_SUCH}"}}}, "the environment has no NO_SUCH"),
+        (
+            {"mcpServers": {"shop": {"command": "${NO_SUCH}"}}},
+            "command: the environment has no NO_SUCH; set it where the worker starts",
+        ),
+        (
+            {"mcpServers": {"shop": {"url": "https://a", "headers": {"Authorization": "Bearer ${}"}}}},
+            "headers.Authorization: ${} names no variable; write ${NAME}",
+        ),
+        ({"mcpServers": {"shop": {"command": "a", "args": ["-v", "${ }"]}}}, "args.1: ${ } names no variable"),
     ],
 )
 def test_a_wrong_file_is_refused(servers: object, problem: str, tmp_path: Path) -> None:
