@@ -14,6 +14,7 @@ from activities import TOOLS
 from client import answer, show, start, watch
 from refold.cli.application import application
 from refold.testing import FakeEngine
+from workflows.refund import RefundSkill
 from workflows.research_loop import ResearchLoop
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +63,17 @@ async def test_the_scripts_drive_a_task_from_start_to_end(capsys: pytest.Capture
         "#5  llm_result  -  asks: llm critique",
         "#6  llm_result  done  asks: -",
     ]
+
+
+async def test_a_task_is_started_with_data() -> None:
+    """
+    As by `refold start refund order_id=A1 amount_cents=1999`.
+    """
+    engine = FakeEngine([RefundSkill])
+
+    await start.main("refund", '{"order_id": "A1", "amount_cents": 1999}', "r1", engine, data=True)
+
+    assert (await engine.look("r1")).pending[0].command == "tool find_order"
 
 
 def test_scripts_stay_short() -> None:
