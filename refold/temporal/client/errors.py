@@ -32,7 +32,7 @@ from refold.divergence import DIFFERS
 from refold.engine import CodecError, EngineError, NotConnected, TaskNotFound, TaskView
 from refold.engine.view import not_begun
 from refold.temporal.client.failed import failed_task
-from refold.temporal.client.fleet.polling import ACTIVITIES, POLLING_S, WORKFLOWS, Polls, polls_of
+from refold.temporal.client.fleet.polling import ACTIVITIES, POLLING_S, WORKFLOWS, Polls, polls_of, without_ended
 from refold.temporal.data.search_attributes import REGISTER, SKILL
 
 QUEUE = "refold"
@@ -138,7 +138,7 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
     queue = description.task_queue
     pinned = description.typed_search_attributes.get(VERSION) or ""
     try:
-        polls = await polls_of(client, queue)
+        polls = await without_ended(client, queue, await polls_of(client, queue))
     except RPCError as error:
         return (
             f"no answer came in time, and the server does not tell whether a worker polls task queue {queue!r} "

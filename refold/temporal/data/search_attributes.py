@@ -95,3 +95,9 @@ def at_start(skill: str, now: datetime, *, origin: str | None = None, later: boo
     if origin is not None:
         pairs.append(SearchAttributePair(ORIGIN, origin_value(origin)))
     return TypedSearchAttributes(pairs)
+
+
+def quoted(value: str) -> str:
+    """A text as a literal of the server's filter language."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

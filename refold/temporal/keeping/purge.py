@@ -27,6 +27,7 @@ from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
 from refold.temporal.client.index import search
 from refold.temporal.data.payloads import PartsCodec
+from refold.temporal.data.search_attributes import quoted
 from refold.temporal.data.storage import ENV as STORAGE_ENV
 from refold.temporal.data.storage import WRITTEN_LATELY, Storage
 from refold.temporal.keeping.references import References, references_of, used_elsewhere
@@ -272,7 +273,7 @@ class Purge:
         except TaskNotFound:
             runs = []  # a part that the index still lists
         # No later run names one that was reset, or that had the id before the task.
-        others = [one.run_id for one in await self._listed(f"= {search.quoted(task_id)}") if one.id == task_id]
+        others = [one.run_id for one in await self._listed(f"= {quoted(task_id)}") if one.id == task_id]
         runs = [*(run_id for run_id in others if run_id not in runs), *runs]
         refers = await references_of(self.client, task_id, runs)
         ended = _Ended(task_id=task_id, of=of, runs=runs, webhooks=[], refers=refers)
@@ -286,7 +287,7 @@ class Purge:
 
     async def _listed_below(self, prefix: str, only: str = "") -> list[WorkflowExecution]:
         """The runs of workflows, by their ids, which begin with the prefix."""
-        listed = await self._listed(f"STARTS_WITH {search.quoted(prefix)}{only}")
+        listed = await self._listed(f"STARTS_WITH {quoted(prefix)}{only}")
         # A server on SQLite takes `Trip` and `trip` for the same.
         return [one for one in listed if one.id.startswith(prefix)]
 

@@ -27,6 +27,7 @@ from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals
 from refold.temporal.client.index import search
 from refold.temporal.client.index.newest_first import NewestFirst
+from refold.temporal.data.search_attributes import quoted
 from refold.temporal.replay.replaying import Replayed
 
 Source = AsyncGenerator[WorkflowHistory | Replayed]
@@ -106,7 +107,7 @@ class _Server:
                 yield task_id, run_id
         parts = (
             search.tasks(TaskFilter(skill=choice.skill)),
-            f"TaskQueue = {search.quoted(self.connection.task_queue)}",
+            f"TaskQueue = {quoted(self.connection.task_queue)}",
         )
         query = " AND ".join(parts)
         with refusals("list tasks"):

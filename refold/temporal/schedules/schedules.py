@@ -52,7 +52,7 @@ from refold.temporal.client.index import search
 from refold.temporal.client.index.newest_first import NewestFirst
 from refold.temporal.data.inputs import input_of, start_from
 from refold.temporal.data.priority import priority_of
-from refold.temporal.data.search_attributes import CONTEXT, STATE_AT, STATUS_AT
+from refold.temporal.data.search_attributes import CONTEXT, STATE_AT, STATUS_AT, quoted
 from refold.temporal.data.wire import TaskStart
 from refold.temporal.schedules.timing import Overlap, Timing, due, overlap_of, times_of
 
@@ -234,7 +234,7 @@ class Schedules:
 
     async def runs(self, id: str, *, limit: Count = 20) -> Sequence[Listed]:
         """The tasks that a schedule has started, the newest first; may lag by moments. Also of a deleted schedule."""
-        query = f"{STARTED_BY.name} = {search.quoted(id)} AND ExecutionStatus != 'ContinuedAsNew'"
+        query = f"{STARTED_BY.name} = {quoted(id)} AND ExecutionStatus != 'ContinuedAsNew'"
         rows = NewestFirst(self._client, query, partial(search.within, "StartTime"), lambda row: row.start_time)
         with refusals("list tasks"):
             return [search.as_listed(one) for one in await rows.page(limit)]

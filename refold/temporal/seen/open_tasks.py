@@ -23,8 +23,8 @@ from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import level
 from refold.temporal.client.fleet.polling import POLLING_S
-from refold.temporal.client.index.search import IN_LISTS, UNTAKEN, quoted, until
-from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT, STATUS_AT, state_since
+from refold.temporal.client.index.search import IN_LISTS, UNTAKEN, until
+from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT, STATUS_AT, quoted, state_since
 
 EVERY_S = 15.0
 """The pause between two looks, in seconds; longer where a look takes long."""

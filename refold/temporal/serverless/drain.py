@@ -28,7 +28,7 @@ from temporalio.worker import (
 
 from refold.engine.arguments import takes
 from refold.seen.logs import logger
-from refold.temporal.client.index.search import quoted
+from refold.temporal.data.search_attributes import quoted
 
 QUIET_S = 2.0
 """How long, in seconds, the worker must be idle and the queue empty before the worker ends. A task's next step comes

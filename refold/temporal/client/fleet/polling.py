@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
-from temporalio.api.enums.v1 import TaskQueueType, WorkerVersioningMode
+from temporalio.api.enums.v1 import TaskQueueType, WorkerStatus, WorkerVersioningMode
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, ListWorkersRequest
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from refold.temporal.client.failed import ASK_PATIENCE
+from refold.temporal.data.search_attributes import quoted
 
 POLLING_S = 90
 """A worker polls at least once a minute."""
@@ -112,6 +114,29 @@ async def polls_of(client: Client, queue: str, kind: TaskQueueType.ValueType = W
     )
     info = answer.versioning_info
     return Polls(pollers, _version(info.current_deployment_version), _version(info.ramping_deployment_version))
+
+
+async def without_ended(client: Client, queue: str, polls: Polls) -> Polls:
+    """The same without the workers that have told the server that they end: it lists their polls for minutes.
+
+    A worker tells so where its SDK sends heartbeats, as it does unless it is told otherwise. One that has polled since
+    is another with the same identity.
+    """
+    request = ListWorkersRequest(namespace=client.namespace, query=f"TaskQueue = {quoted(queue)}")
+    try:
+        answer = await client.workflow_service.list_workers(request, retry=False, timeout=ASK_PATIENCE)
+    except RPCError:  # an older server, or no permission
+        return polls
+    told = [one.worker_heartbeat for one in answer.workers_info]
+    ended = {
+        one.worker_identity: one.heartbeat_time.ToDatetime(tzinfo=UTC) for one in told if one.status == _SHUTTING_DOWN
+    }
+    begun = {one.worker_identity for one in told if one.status != _SHUTTING_DOWN}
+    there = (one for one in polls.pollers if one.identity in begun or one.at > ended.get(one.identity, _NEVER))
+    return polls._replace(pollers=tuple(there))
+
+
+_SHUTTING_DOWN, _NEVER = WorkerStatus.WORKER_STATUS_SHUTTING_DOWN, datetime.min.replace(tzinfo=UTC)
 
 
 def _is_versioned(options: WorkerDeploymentOptions) -> bool:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
-from refold.temporal.client.index.search import quoted
+from refold.temporal.data.search_attributes import quoted
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(microseconds=1)

@@ -27,6 +27,7 @@ from refold.temporal.data.search_attributes import (
     STATUS,
     STATUS_AT,
     keyed,
+    quoted,
     state_since,
 )
 
@@ -183,12 +184,6 @@ def at_start(
     known = ((OWNER, owner or ""), (CONTEXT, context or task_id))
     pairs = [SearchAttributePair(key, keyed(key.name, value)) for key, value in known]
     return TypedSearchAttributes([*search_attributes.at_start(skill, now, origin=origin, later=later), *pairs])
-
-
-def quoted(value: str) -> str:
-    """A text as a literal of the server's filter language."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _moment(at: datetime) -> str:
