@@ -143,10 +143,10 @@ class Projector:
             ProjectionUnavailable: The database does not answer; what was written stays.
             EngineError: The server does not answer.
         """
-        done, now = Round(), self._clock()
+        done, now, failed = Round(), self._clock(), set[str]()
         async for listed in self._listed(now):
             await self._read([one for one in listed if self._known.get(one.task_id) != one], now, done)
-        await self._tell(done)
+        await self._tell(done, failed)
         due = [self._known[id] for id, look in self._looks.items() if look.due <= now]
         for start in range(0, len(due), AT_ONCE):
             batch = due[start : start + AT_ONCE]
@@ -154,7 +154,7 @@ class Projector:
             if any(one.task_id in done.unread for one in batch):
                 break  # where no worker answers, each may have waited for ten seconds: a later round asks the others
         if due:
-            await self._tell(done)
+            await self._tell(done, failed)
         return done
 
     async def follow(self, every_s: float = 2.0) -> None:
@@ -255,12 +255,16 @@ class Projector:
             row = await asyncio.to_thread(self._projection.row, task.task_id)  # compared in its turn
         return await self._unprojected(task, row)
 
-    async def _tell(self, done: Round) -> None:
+    async def _tell(self, done: Round, failed: set[str]) -> None:
+        """Tell hooks of what is new, except in tasks of this round for which one has failed; adds those to `failed`."""
         after = ""
         while self._hooks and (waiting := await asyncio.to_thread(self._projection.untold, after)):
             for mine in waiting:
-                done.transitions += await self._tell_task(mine)
                 after = mine[0].task_id
+                if after not in failed:
+                    told = await self._tell_task(mine)
+                    done.transitions += told
+                    failed.update([after] if told < len(mine) else [])
 
     async def _tell_task(self, transitions: Sequence[TransitionRow]) -> int:
         told = 0

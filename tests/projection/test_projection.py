@@ -23,7 +23,7 @@ from refold.core.events import DependencyResolved
 from refold.core.fold.journal import Entry
 from refold.engine import Listed, NotConnected, NoWorker, Place, RunGone, TaskFilter, TaskNotFound
 from refold.projection import Projection, ProjectionUnavailable, Projector, TransitionRow
-from refold.projection.project import ALL_S, LATE_S, QUIET_S
+from refold.projection.project import ALL_S, LATE_S, QUIET_S, SOON_S
 from refold.projection.tables import Emptied, Gap
 from refold.task_lifecycle import TaskLifecycle
 from refold.task_store import SqlitePersistence
@@ -741,6 +741,23 @@ def test_hooks_hear_of_each_transition_in_order(file: Path) -> None:
 
     assert at_first == [("t1", 1), ("t2", 1), ("t2", 2)]
     assert heard[3:] == [("t1", 2), ("t1", 3), ("t1", 4), ("t1", 5), ("t1", 6)]
+
+
+def test_a_hook_that_fails_is_called_once_a_round(file: Path) -> None:
+    """
+    A round tells hooks twice: also after it has read the open tasks that are listed as before.
+    """
+    called, now = [], [0.0]
+
+    def hook(one: TransitionRow) -> None:
+        called.append(one.number)
+        raise RuntimeError("down")
+
+    projector = Projector(engine_with("t1"), Projection(str(file)), [hook], clock=lambda: now[0])
+    for round_ in range(1, 4):
+        asyncio.run(projector.once())
+        assert called == [1] * round_
+        now[0] += 10 * SOON_S
 
 
 def test_hooks_that_fail_for_many_tasks_hold_up_no_other(file: Path) -> None:
