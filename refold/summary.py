@@ -6,6 +6,7 @@ The same journal always makes the same text. Source: S3.67.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 from pydantic_core import to_json
 
@@ -14,13 +15,17 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import ReceiptStatus
 from refold.core.lifecycle import TERMINAL, TaskState
 from refold.core.values import shortened
+from refold.engine.arguments import Within, takes
 from refold.record import receipts
 
 RESULT_CHARS = 200
 """How much of each result is told, in characters."""
 
 
-def context_summary(task_id: str, entries: Iterable[Entry], *, result_chars: int = RESULT_CHARS) -> str:
+@takes()
+def context_summary(
+    task_id: str, entries: Iterable[Entry], *, result_chars: Annotated[int, Within(0)] = RESULT_CHARS
+) -> str:
     """What a task has done, with its results; what is under way; and what it waits for.
 
     Args:

@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "static": {"static", "refold", "core"},
     "agent": {"agent", "middleware", "cost", "engine", "core"},
     "record": {"core"},
-    "summary": {"record", "core"},
+    "summary": {"record", "engine", "core"},
     "cost": {"core"},
     "lineage": {"lineage", "core"},
     "projection": {"projection", "sql", "engine", "core"},

@@ -16,6 +16,7 @@ from refold.core.commands import AskApproval, AskUser
 from refold.core.fold.journal import Entry, receipt_of
 from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState
 from refold.core.values import Value
+from refold.engine.arguments import takes
 
 CANCELED = "canceled"
 """The event of a transition that no table of the lifecycle has: a cancellation ends a task from any state."""
@@ -101,6 +102,7 @@ class TaskRow:
         return {"skill": self.skill, "seq": self.seq, "number": self.number, "effects": dict(self.effects)}
 
 
+@takes()
 def checkpoint(task_id: str, skill: str, entries: Iterable[Entry]) -> dict[str, JsonValue]:
     """A task's row of `task_checkpoints`, from its journal alone, with `checkpoint_data` as data.
 

@@ -45,10 +45,16 @@ class Profile:
     def __post_init__(self) -> None:
         times = {key: getattr(self, key) for key in ("heartbeat", "sticky", "effect", "first_retry")}
         wrong = [f"{key}={given!r} is no timedelta above 0" for key, given in times.items() if not _positive(given)]
+        if not _is_text(self.name):
+            wrong.append(f"name={self.name!r} is no text")
         if not isinstance(self.max_attempts, int) or self.max_attempts < 1:
             wrong.append(f"max_attempts={self.max_attempts!r} is no number of attempts, 1 or more")
         if wrong:
             raise DefinitionError(str(self.name), wrong, what="profile")
+
+
+def _is_text(given: object) -> bool:
+    return isinstance(given, str)
 
 
 def _positive(given: object) -> bool:

@@ -46,6 +46,16 @@ def test_what_is_no_profile_is_refused(given: Any) -> None:
         workflow_for(Told, recovery=given)
 
 
+@pytest.mark.parametrize("field", ["name", "alias"])
+def test_a_workflow_is_named_by_texts(field: str) -> None:
+    """
+    Before a class is made under the name.
+    """
+    given: dict[str, Any] = {field: 5}
+    with pytest.raises(DefinitionError, match=rf"{field} is a text or None; got 5 \(int\)"):
+        workflow_for(Told, **given)
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
@@ -54,6 +64,7 @@ def test_what_is_no_profile_is_refused(given: Any) -> None:
         ({"first_retry": 0.2}, "first_retry=0.2 is no timedelta above 0"),
         ({"max_attempts": 0}, "max_attempts=0 is no number of attempts"),
         ({"max_attempts": 1.5}, "max_attempts=1.5"),
+        ({"name": 5}, "name=5 is no text"),
     ],
 )
 def test_a_profile_without_time_is_refused(fields: dict[str, Any], says: str) -> None:
@@ -61,4 +72,4 @@ def test_a_profile_without_time_is_refused(fields: dict[str, Any], says: str) ->
     Temporal reads 0 as "for ever", which nobody means who writes it.
     """
     with pytest.raises(DefinitionError, match=says):
-        Profile(name="odd", **fields)
+        Profile(**{"name": "odd", **fields})

@@ -13,7 +13,7 @@ from temporalio import workflow
 
 from refold.core.authoring.define import flow_skill, skill_of
 from refold.core.authoring.skill import Skill, skill_id, snake
-from refold.core.errors import DefinitionError
+from refold.core.errors import DefinitionError, shown
 from refold.temporal.data.wire import TaskResult
 from refold.temporal.worker.profile import Profile, of_skill
 from refold.temporal.worker.task.workflow import FAILURES, SkillWorkflow
@@ -44,6 +44,12 @@ def workflow_for(
         author = flow_skill()(author)  # else neither the command line nor `run_worker` would know the class
     skill = skill_of(author)
     id = skill_id(skill)
+    given = {"name": name, "alias": alias}
+    wrong = [
+        f"{key} is a text or None; got {shown(one)}" for key, one in given.items() if not isinstance(one, str | None)
+    ]
+    if wrong:
+        raise DefinitionError(id, wrong)
     module = str(sys._getframe(1).f_globals.get("__name__", ""))
     if module == "__main__":
         raise DefinitionError(
