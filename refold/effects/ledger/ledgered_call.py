@@ -231,11 +231,21 @@ class LedgeredCall:
         )
 
     async def _note_elsewhere(self) -> None:
-        """Record in this ledger that an earlier attempt may have its receipt in another one, if it may."""
+        """Record in this ledger that an earlier attempt may have its receipt in another one, if it may.
+
+        The attempt that a person has decided to repeat had one: a ledger without it has taken the place of another.
+        """
         id, key = self._invocation.invocation_id, self._ask.key
-        if self._elsewhere is None:
+        if self._elsewhere is None and self._decided <= 0:
             return
         found = await until_answered(lambda: self._ledger.run(self._ledger.look, key), id)
+        if found is None and self._decided > 0:
+            why = f"this ledger has no receipt of attempt {self._decided}, whose outcome was unknown"
+            await until_answered(lambda: self._ledger.run(self._ledger.made_elsewhere, self._ask, why), id)
+            self._decided = ANY_TRY  # for that attempt, whatever its number here
+            return
+        if self._elsewhere is None:
+            return
         if found is not None:
             made_here = found.invocation_id == id and found.fence >= self._invocation.attempt - 1
             if made_here or found.state is not ReceiptState.RELEASED:

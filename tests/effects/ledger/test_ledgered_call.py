@@ -950,6 +950,30 @@ async def test_an_effect_that_another_ledger_may_know(
     assert len(gateway.entries) == entries
 
 
+@pytest.mark.parametrize(
+    ("looks", "performed"), [(True, True), (True, False), (False, False)], ids=["found", "not found", "no probe"]
+)
+async def test_an_effect_that_a_person_repeats_once_its_receipt_is_gone(
+    gateway: PaymentGateway, looks: bool, performed: bool
+) -> None:
+    """
+    As after a move to a new ledger: the attempt that the person means was made, so the probe is asked before it is
+    repeated. Without a probe the person's decision counts.
+    """
+    if performed:
+        gateway.entries.append(Moved(id="charges-1", kind="charges", key=KEY, order="A1", cents=500))
+    asked = []
+
+    def look(key: str) -> Any:
+        asked.append(key)
+        return looking(gateway)(key)
+
+    async with at_work(charging(gateway, look if looks else None)) as bench:
+        assert (await ask(bench, decided=2))["key"] == KEY
+
+    assert (len(gateway.entries), len(asked)) == (1, int(looks))
+
+
 @pytest.mark.parametrize("attempt", [1, 2])
 async def test_an_effect_that_no_other_ledger_can_know(
     ledger_file: Path, gateway: PaymentGateway, beside: Beside, attempt: int
