@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import unquote
 
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import (
     RPCTimeoutOrCancelledError,
     WithStartWorkflowOperation,
-    WorkflowExecutionStatus,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
@@ -201,16 +202,21 @@ class TemporalWebhooks:
         return [webhook for webhook in found if webhook is not None]
 
     async def _kept(self, task_id: str, id: str, turns: asyncio.Semaphore) -> Webhook | None:
-        """As `get`, without a query for a removed webhook: a task may have had thousands, and a gateway replays the
-        webhook's workflow for each query.
+        """As `get`, with one call and no query for a removed webhook: a task may have had thousands, and a gateway
+        replays the webhook's workflow for each query.
         """
+        last = GetWorkflowExecutionHistoryReverseRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecution(workflow_id=workflow_id(task_id, id)),
+            maximum_page_size=1,
+        )
         async with turns:
             try:
-                told = await self._client.get_workflow_handle(workflow_id(task_id, id)).describe()
-                if told.status is WorkflowExecutionStatus.COMPLETED:
-                    run = self._client.get_workflow_handle(told.id, run_id=told.run_id, result_type=str)
-                    if await run.result(follow_runs=False) in (REMOVED, GONE):
-                        return None
+                told = await self._client.workflow_service.get_workflow_execution_history_reverse(last, retry=True)
+                # No other event has these attributes.
+                done = told.history.events[0].workflow_execution_completed_event_attributes.result.payloads
+                if done and (await self._client.data_converter.decode(done, [str]))[0] in (REMOVED, GONE):
+                    return None
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     return None

@@ -181,6 +181,7 @@ async def test_removed_webhooks_are_asked_nothing(
     found = await TemporalWebhooks(beside, script, task_queue=webhooks.task_queue).of_task(task_id)
     assert [one.id for one in found] == ["again", "kept"]
     assert asked.count("query_workflow") == 2
+    assert len(asked) == 2 + 1 + 5, "the list, and each id once, that of the task too"
     await script.more(task_id, 0, end=True)
     for id in ("again", "kept"):
         await webhooks.remove(task_id, id)
