@@ -247,7 +247,7 @@ async def test_a_name_that_does_not_resolve_may_do_so_later() -> None:
     await PUBLIC.check("https://no-such-host.invalid/hook")
 
 
-async def test_a_slow_name_server_keeps_nothing_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_name_server_keeps_nothing_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Neither whoever names the address, since it is judged again later, nor the threads that read stored values.
     """
@@ -258,15 +258,19 @@ async def test_a_slow_name_server_keeps_nothing_else_waiting(monkeypatch: pytest
         answers.wait(20)
         raise socket.gaierror(socket.EAI_AGAIN, "no answer")
 
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(max_workers=1))
-    try:
+    async def check() -> bool:
         async with asyncio.timeout(10):
             for n in range(40):
                 await PUBLIC.check(f"https://slow-{n}.example/")
-            assert await asyncio.to_thread(answers.is_set) is False
-    finally:
-        answers.set()
+            return await asyncio.to_thread(answers.is_set)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    with asyncio.Runner() as runner:  # a loop of its own: the other tests' keeps its threads
+        runner.get_loop().set_default_executor(ThreadPoolExecutor(max_workers=1))
+        try:
+            assert runner.run(check()) is False
+        finally:
+            answers.set()
 
 
 async def test_one_private_address_of_a_name_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
