@@ -143,7 +143,11 @@ class SqlitePersistence:
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_S)
-        db.execute("PRAGMA synchronous=FULL")
+        try:
+            db.execute("PRAGMA synchronous=FULL")
+        except sqlite3.Error:  # it is no database
+            db.close()
+            raise
         return db
 
     @contextmanager
