@@ -35,6 +35,9 @@ UNDO_RETRIES = RetryPolicy.model_construct(max_retries=20)
 NO_TOOL_ENDS = "refold.no_tool_ends"
 """The patch with which `on_unknown="repeat"` does not ask without end where no worker can make the call any more."""
 
+GIVEN_COUNTS = "refold.given_counts"
+"""The patch with which an outcome that a person gave counts though no worker can read the call."""
+
 FALLBACK_RETRIES = 2
 """The most retries of a model while its call has another one."""
 
@@ -192,10 +195,10 @@ def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
     tries_left = kind is FailureKind.TRANSIENT and pending.retries - pending.uncounted < policy.max_retries
     if tries_left or moves_on(draft, pending, failed.failure):
         return Cause.RETRYABLE
-    # A worker that cannot read the call does not see that a person has said what came of it.
-    said = pending.given is not None and failure.type in LEFT
-    if kind is FailureKind.UNKNOWN and repeatable and policy.on_unknown != "fail" and not said:
-        return Cause.UNKNOWN
+    if kind is FailureKind.UNKNOWN and repeatable and policy.on_unknown != "fail":
+        # A worker that cannot read the call does not see that a person has said what came of it.
+        said = pending.given is not None and failure.type in LEFT and draft.patched(GIVEN_COUNTS)
+        return Cause.GIVEN if said else Cause.UNKNOWN
     if pending.given is not None:
         return Cause.GIVEN
     was_last = pending.moved > 0 and failure.type in policy.fallback_on

@@ -20,6 +20,7 @@ from refold import (
     table,
 )
 from refold.core.events import DependencyResolved
+from refold.core.fold.failures import GIVEN_COUNTS
 from refold.core.retry_policy import LEFT
 from tests.core.byhand import ByHand, busy, refused, unknown
 
@@ -566,19 +567,22 @@ def fails_until_nothing_is_due(task: ByHand, failure: Failure) -> None:
 
 @BOTH
 @pytest.mark.parametrize("type", LEFT)
-def test_an_outcome_that_a_person_gave_counts_though_no_worker_can_read_the_call(cut: bool, type: str) -> None:
+@pytest.mark.parametrize("release", ["this", "before"])
+def test_an_outcome_that_a_person_gave_counts_though_no_worker_can_read_the_call(
+    cut: bool, release: str, type: str
+) -> None:
     """
     Else the person was asked for it again and again. Its receipt is not written, as the journal says.
     """
     gone = unknown().model_copy(update={"type": type, "again_s": 600.0})
-    task = ByHand(once(RetryPolicy()), cut=cut)
+    task = ByHand(once(RetryPolicy()), cut=cut, patched=lambda patch: patch != GIVEN_COUNTS or release == "this")
     task.say()
     fails_until_nothing_is_due(task, gone)
     task.feed(DependencyResolved(outcome="paid"))
     fails_until_nothing_is_due(task, gone)
 
-    assert task.state is TaskState.DONE
-    assert "no receipt says what came of it" in task.journal[-1].note
+    counts = "no receipt says what came of it" in task.journal[-1].note
+    assert (task.state, counts) == ((TaskState.DONE, True) if release == "this" else (TaskState.BLOCKED, False))
     assert task.folded() == task.task
 
 
