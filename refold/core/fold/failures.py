@@ -27,13 +27,16 @@ from refold.core.fold.draft import Draft
 from refold.core.fold.redo import note_redone
 from refold.core.fold.snapshot import UNDO, Given, Pending
 from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState
-from refold.core.retry_policy import LEFT, Failure, FailureKind, RetryPolicy
+from refold.core.retry_policy import LEFT, NO_TOOL, Failure, FailureKind, RetryPolicy
 
 UNDO_RETRIES = RetryPolicy.model_construct(max_retries=20)
 """Retries of a compensation, over about an hour and a half: a late compensation is better than none."""
 
 NO_TOOL_ENDS = "refold.no_tool_ends"
-"""The patch with which `on_unknown="repeat"` does not ask without end where no worker can make the call any more."""
+"""The patch with which `on_unknown="repeat"` does not ask without end for a tool that no worker has any more."""
+
+LEFT_ENDS = "refold.left_ends"
+"""The patch with which it does not either where no worker can make the call any more for another reason."""
 
 GIVEN_COUNTS = "refold.given_counts"
 """The patch with which an outcome that a person gave counts though no worker can read the call."""
@@ -235,7 +238,8 @@ def _workers_failed(draft: Draft, pending: Pending, failed: CommandFailed) -> bo
     if pending.looks < policy.probes_for(again_s):
         return True
     endless = kind is FailureKind.UNKNOWN and policy.on_unknown == "repeat" and again_s > 0 and policy.probe_s > 0
-    return endless and not (failed.failure.type in LEFT and draft.patched(NO_TOOL_ENDS))
+    type = failed.failure.type
+    return endless and not (type in LEFT and draft.patched(NO_TOOL_ENDS if type == NO_TOOL else LEFT_ENDS))
 
 
 def policy_of(draft: Draft, pending: Pending) -> RetryPolicy:

@@ -20,8 +20,8 @@ from refold import (
     table,
 )
 from refold.core.events import DependencyResolved
-from refold.core.fold.failures import GIVEN_COUNTS
-from refold.core.retry_policy import LEFT
+from refold.core.fold.failures import GIVEN_COUNTS, LEFT_ENDS, NO_TOOL_ENDS
+from refold.core.retry_policy import LEFT, NO_TOOL
 from tests.core.byhand import ByHand, busy, refused, unknown
 
 PATIENT = RetryPolicy(max_retries=2, on_exhausted="block")
@@ -542,9 +542,11 @@ def test_what_is_to_be_repeated_is_asked_for_without_end(cut: bool) -> None:
 def test_a_call_that_no_worker_can_make_any_more_is_a_persons(cut: bool, release: str, type: str) -> None:
     """
     It cannot be repeated, and nothing else can look it up: after as long as other workers are asked, a person decides.
+    A release that knew it only of a tool that no worker has asked on for every other call.
     """
     gone = unknown().model_copy(update={"type": type, "again_s": 600.0})
-    task = ByHand(once(REPEATS), cut=cut, patched=lambda _: release == "this")
+    newer = NO_TOOL_ENDS if type == NO_TOOL else LEFT_ENDS
+    task = ByHand(once(REPEATS), cut=cut, patched=lambda patch: patch != newer or release == "this")
     task.say()
     task.fail("charge", gone)
     for _ in range(20):
