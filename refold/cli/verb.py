@@ -197,7 +197,8 @@ def _refusing_empty(full: Collection[str]) -> type[TyperCommand]:
     class Command(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-            parameters: list[Any] = self.params
+            helps = given.get("help") or ctx.resilient_parsing  # or completes a line that is being typed
+            parameters: list[Any] = [] if helps else self.params
             for parameter in parameters:
                 texts = given.get(parameter.name)
                 if parameter.name in full and any(text == "" for text in _each(texts)):

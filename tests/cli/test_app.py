@@ -114,13 +114,14 @@ def with_one_empty() -> Iterator[Any]:
 def test_an_empty_text_is_no_value(words: list[str], name: str, refold: Shell) -> None:
     """
     Of a shell's variable that is not set, mostly; before a server is asked. What would be taken in its place, such as
-    any question for `--slot ""` or nobody for `--owner ""`, is not what was meant.
+    any question for `--slot ""` or nobody for `--owner ""`, is not what was meant. Who asks for help gets it.
     """
-    done = refold(*words)
+    done, helped = refold(*words), refold(*words, "--help")
 
     assert (done.exit, refold.server) == (2, None)
     said, _, way_out = done.err.partition(": it is empty; ")
     assert (name in said, way_out.startswith("give a value")) == (True, True)
+    assert (helped.exit, helped.out.partition(" ")[0]) == (0, "Usage:")
 
 
 @pytest.mark.parametrize(
