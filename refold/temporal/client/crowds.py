@@ -53,8 +53,18 @@ class _Shared(Generic[T]):
                     raise
             found = self._found
         if isinstance(found, RefoldError):
-            raise found
+            raise _another(found)
         return cast("T", found)
+
+
+def _another(error: RefoldError) -> RefoldError:
+    """The same error as an object of its own: what is raised takes the frames of whoever raises it."""
+    # Not by `copy.copy`, which calls the class with the message: many classes make theirs from something else.
+    other = type(error).__new__(type(error), *error.args)
+    other.__dict__.update(error.__dict__)
+    other.__cause__, other.__context__ = error.__cause__, error.__context__
+    other.__suppress_context__ = error.__suppress_context__
+    return other.with_traceback(error.__traceback__)
 
 
 class Crowd:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from temporalio.client import RPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold import Status, TaskState
-from refold.engine import NotConnected, NoWorker, TaskView
+from refold.engine import NotConnected, NoWorker, TaskNotFound, TaskView
 from refold.temporal import TemporalEngine
 from refold.temporal.client.crowds import AT_ONCE, Crowd, Crowds, NoTurn
 from tests.temporal.client.between import Call, between
@@ -148,6 +149,27 @@ async def test_one_look_serves_all_who_asked_before_it_began(*, away: bool) -> N
 
     assert len(looks.begun) == 2
     assert [str(one) if away else one for one in told] == ["away" if away else seen(2)] * 3
+
+
+async def test_each_caller_is_told_by_an_error_of_its_own() -> None:
+    """
+    One that is raised again grows by the frames of each who raises it, shows them to the others, and keeps them all.
+    """
+    crowds, looks = Crowds(), Looks()
+    callers = await asked(crowds, looks, 4)
+    away = TaskNotFound("t")
+    away.__cause__ = AWAY
+    looks.begun[0].set_result(seen(1))
+    await callers[0]
+    await asyncio.sleep(0)
+    looks.begun[1].set_exception(away)
+    told = await asyncio.gather(*callers[1:], return_exceptions=True)
+
+    assert [(type(one), str(one), vars(one)) for one in told] == [(TaskNotFound, str(away), {"task_id": "t"})] * 3
+    assert [one.__cause__ for one in told if isinstance(one, TaskNotFound)] == [AWAY] * 3
+    assert len({id(one) for one in (away, *told)}) == 4
+    frames = [traceback.extract_tb(one.__traceback__) for one in told if isinstance(one, TaskNotFound)]
+    assert [[frame.name for frame in of_one] for of_one in frames] == [["look", "ask", "ask", "look"]] * 3
 
 
 async def test_a_look_whose_caller_is_canceled_serves_nobody() -> None:
