@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -190,13 +191,17 @@ async def was_left() -> bool:
 async def keeper_of(task_id: str) -> str:
     """The task that has an effect which this task made: itself, or one that recovers it; empty if none is open or done.
 
-    Empty, too, if it is the task of the current activity.
+    Empty, too, if it is the task of the current activity. A task of which the server knows nothing, as after its
+    namespace's retention, may have been done, and counts so.
     """
-    ids = [task_id]
+    own, ids = activity.info().workflow_id or "", [task_id]
     for id in ids:  # grows meanwhile: a recovery may be recovered, too
-        if id == activity.info().workflow_id:
+        if id == own:
             return ""
-        if await _status_of(id) in _KEEPS:
+        status = await _status_of(id)
+        if status is None and re.fullmatch(re.escape(id) + r"(\.r[0-9]+)+", own):
+            return ""  # the current activity's task goes on for it
+        if status in _KEEPS:
             return id
         for number in numbers(1):
             if await _status_of(recovery := f"{id}.r{number}") is None:
@@ -206,6 +211,7 @@ async def keeper_of(task_id: str) -> str:
 
 
 _KEEPS = {
+    None,
     WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
     WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED,
 }

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 
 from refold import Content, Status, TaskState
+from refold.engine import TaskNotFound
 from refold.temporal import TemporalEngine
 from tests.temporal.owner_skills import BY_POLICY, PERFORMED
 from tests.temporal.test_task import settled
@@ -106,6 +110,51 @@ async def test_what_another_task_keeps_is_not_undone(engine: TemporalEngine) -> 
     assert "NOT undone" in noted
     assert await say(engine, "ada", **call) == first
     assert (len(keys_of(call["item"])), keys_of(f"undo {call['item']}")) == (1, [])
+
+
+async def delete(engine: TemporalEngine, task_id: str) -> None:
+    """Delete a task, as the server does at the end of its namespace's retention."""
+    request = DeleteWorkflowExecutionRequest(
+        namespace=engine.client.namespace, workflow_execution=WorkflowExecution(workflow_id=task_id)
+    )
+    await engine.client.workflow_service.delete_workflow_execution(request)
+    with suppress(TaskNotFound):
+        while True:  # it is deleted some moments later
+            await engine.look(task_id)
+
+
+async def test_what_a_deleted_task_made_stays(engine: TemporalEngine) -> None:
+    """
+    The task may have completed, so it counts as if it had: a booking of last month is not undone by today's failure.
+    """
+    call = of_one_key("villa")
+    maker = await engine.start("keyed", Content.from_data(call), owner="ada")
+    assert (await settled(engine, maker.task_id)).status is Status.COMPLETED
+    await delete(engine, maker.task_id)
+
+    noted = await fail(engine, await asking(engine, **call))
+
+    assert f"NOT undone: book: task {maker.task_id!r} has this effect, too" in noted
+    assert (len(keys_of(call["item"])), keys_of(f"undo {call['item']}")) == (1, [])
+
+
+async def test_what_goes_on_for_a_deleted_task_undoes_what_that_one_made(engine: TemporalEngine) -> None:
+    """
+    The effect has become its own.
+    """
+    call = of_one_key("stuck")
+    maker = await asking(engine, **call, times=2)
+    await engine.cancel(maker)
+    assert (await settled(engine, maker)).status is Status.CANCELED
+    goes_on = (await engine.recover(maker)).task_id
+    assert (await settled(engine, goes_on)).status is Status.INPUT_REQUIRED
+    undone = len(keys_of(f"undo {call['item']}"))
+    await delete(engine, maker)
+
+    noted = await fail(engine, goes_on)
+
+    assert "has this effect, too" not in noted
+    assert len(keys_of(f"undo {call['item']}")) > undone
 
 
 @pytest.mark.parametrize("maker_first", [True, False])
