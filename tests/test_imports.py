@@ -120,6 +120,9 @@ EFFECTS_IMPORTERS = {
     # A query that a worker asks to be sent again: clients and activities send it alike.
     "refold.temporal.client.connection",
     "refold.temporal.client.failed",
+    # Which task recovers another one: a worker that undoes an effect tells it as clients do.
+    "refold.temporal.client.lineage",
+    "refold.temporal.keeping.purge",
     "refold.temporal.worker.activation.committed",
     "refold.temporal.recorded.recorder",
     # The span of an effect, which the effect adds to.
@@ -144,7 +147,7 @@ TEMPORAL_IMPORTERS = {"refold.testing.crash_worker", "refold.testing.replay"}
 # Who may import a package from outside; a package that is not named here is open to all but the core.
 OUTSIDE_IMPORTERS = {
     "temporalio": re.compile(
-        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking|callbacks|resources|short\.(local|stretch|within))"
+        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking|callbacks|keepers|resources|short\.(local|stretch|within))"
         r"|refold\.testing\.(crash_worker|replay)"
     ),
     "a2a": re.compile(r"refold\.a2a(\..+)?"),

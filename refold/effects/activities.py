@@ -67,7 +67,6 @@ from refold.effects.attempt import (
     as_application_error,
     effect,
     heartbeats,
-    keeper_of,
     lease_s,
     left_to_others,
     readable,
@@ -80,6 +79,7 @@ from refold.effects.failures.building import permanent
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
+from refold.effects.keepers import keeper_of
 from refold.effects.ledger.ledgered_call import until_answered
 from refold.effects.ledger.receipts import Finished, LedgerUnavailable, ReceiptState, storable, undone_before
 from refold.effects.models.conversations import Recalled

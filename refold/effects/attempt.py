@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from itertools import count as numbers
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import TaskQueueType, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
@@ -26,11 +24,12 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import AsyncActivityCancelledError
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.service import RPCError, RPCStatusCode, WorkflowService
+from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.retry_policy import ANOTHER_RELEASE, LEFT, Failure, FailureKind
 from refold.core.schema import problems
 from refold.core.values import Value, encodable
+from refold.effects.asking import told
 from refold.effects.failures.building import transient
 from refold.effects.failures.classify import classify
 from refold.effects.failures.contained import awaited
@@ -72,14 +71,6 @@ OTHERS_PAUSE = timedelta(seconds=1)
 
 POLL = timedelta(minutes=2)
 """A worker that is given an attempt began to poll less than this before: a poll ends after one minute."""
-
-_NEVER_TOLD = {
-    RPCStatusCode.PERMISSION_DENIED,
-    RPCStatusCode.NOT_FOUND,
-    RPCStatusCode.UNIMPLEMENTED,
-    RPCStatusCode.INVALID_ARGUMENT,
-}
-"""Refusals that the server would only repeat."""
 
 STOPPED_BY: ContextVar[Callable[[], Stopped] | None] = ContextVar("refold_stopped_by", default=None)
 """Says why an effect is canceled that may outlast the activity that began it; see `refold.effects.short.local`."""
@@ -169,7 +160,7 @@ async def workers_beside() -> set[str]:
     request = DescribeTaskQueueRequest(
         namespace=info.namespace, task_queue=queue, task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     )
-    answer = await _told(lambda service: service.describe_task_queue(request, retry=True))
+    answer = await told(lambda client: client.workflow_service.describe_task_queue(request, retry=True))
     polled = () if answer is None else answer.pollers
     return {one.identity for one in polled if one.last_access_time.ToDatetime(UTC) >= since}
 
@@ -181,62 +172,11 @@ async def was_left() -> bool:
     request = DescribeWorkflowExecutionRequest(namespace=info.namespace, execution=task)
     if info.attempt > 2:
         return False
-    answer = await _told(lambda service: service.describe_workflow_execution(request, retry=True))
+    answer = await told(lambda client: client.workflow_service.describe_workflow_execution(request, retry=True))
     pending = () if answer is None else answer.pending_activities
     last = [one.last_failure for one in pending if one.activity_id == info.activity_id]
     # The server keeps a large failure, shortened, as the cause of one of its own.
     return any(one.application_failure_info.type in LEFT for failure in last for one in (failure, failure.cause))
-
-
-async def keeper_of(task_id: str) -> str:
-    """The task that has an effect which this task made: itself, or one that recovers it; empty if none is open or done.
-
-    Empty, too, if it is the task of the current activity. A task of which the server knows nothing, as after its
-    namespace's retention, may have been done, and counts so.
-    """
-    own, ids = activity.info().workflow_id or "", [task_id]
-    for id in ids:  # grows meanwhile: a recovery may be recovered, too
-        if id == own:
-            return ""
-        status = await _status_of(id)
-        if status is None and re.fullmatch(re.escape(id) + r"(\.r[0-9]+)+", own):
-            return ""  # the current activity's task goes on for it
-        if status in _KEEPS:
-            return id
-        for number in numbers(1):
-            if await _status_of(recovery := f"{id}.r{number}") is None:
-                break
-            ids.append(recovery)
-    return ""
-
-
-_KEEPS = {
-    None,
-    WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-    WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED,
-}
-
-
-async def _status_of(task_id: str) -> WorkflowExecutionStatus.ValueType | None:
-    """How the server says that a task stands; None if there is none."""
-    request = DescribeWorkflowExecutionRequest(
-        namespace=activity.info().namespace, execution=WorkflowExecution(workflow_id=task_id)
-    )
-    answer = await _told(lambda service: service.describe_workflow_execution(request, retry=True))
-    return None if answer is None else answer.workflow_execution_info.status
-
-
-async def _told(ask: Callable[[WorkflowService], Awaitable[T]]) -> T | None:
-    """What the server answers, however long that takes; None if it never tells this client."""
-    while True:
-        try:
-            return await ask(activity.client().workflow_service)
-        except RPCError as error:
-            if error.status in _NEVER_TOLD:
-                return None
-        except RuntimeError:  # there is no client, in a test of an activity
-            return None
-        await asyncio.sleep(PAUSES_S[0])
 
 
 def _count(kind: str, name: str, outcome: str, began: float) -> None:

@@ -211,6 +211,42 @@ async def test_what_a_recovered_task_goes_on_with_is_not_undone(engine: Temporal
     assert (len(keys_of(call["item"])), len(keys_of(f"undo {call['item']}"))) == (1, 1)
 
 
+async def test_a_task_that_is_only_named_so_keeps_nothing_for_another(engine: TemporalEngine) -> None:
+    """
+    The server takes any id for a new task, also that of a recovery.
+    """
+    call = of_one_key("stuck")
+    maker = await asking(engine, **call)
+    other = await asking(engine, **call)
+    await engine.start("keyed", Content.from_data({**call, "key": None}), task_id=f"{maker}.r1", owner="ada")
+    await settled(engine, f"{maker}.r1")
+    await engine.cancel(maker)
+    assert (await settled(engine, maker)).status is Status.CANCELED
+
+    assert "has this effect, too" not in await fail(engine, other)
+
+
+async def test_a_recovery_keeps_an_effect_though_an_earlier_one_was_deleted(engine: TemporalEngine) -> None:
+    """
+    The numbers of recoveries have gaps then.
+    """
+    call = of_one_key("stuck")
+    maker = await asking(engine, **call)
+    other = await asking(engine, **call)
+    goes_on = maker
+    for _ in range(2):
+        await engine.cancel(goes_on)
+        assert (await settled(engine, goes_on)).status is Status.CANCELED
+        goes_on = (await engine.recover(maker)).task_id
+        assert (await settled(engine, goes_on)).status is Status.INPUT_REQUIRED
+    await delete(engine, f"{maker}.r1")
+    while [one async for one in engine.client.list_workflows(f"WorkflowId = '{goes_on}'")] == []:
+        pass  # the server's index lags behind
+
+    assert goes_on == f"{maker}.r2"
+    assert f"NOT undone: book: task {goes_on!r} has this effect, too" in await fail(engine, other)
+
+
 async def test_a_workers_cache_is_the_owners_own(engine: TemporalEngine) -> None:
     """
     A cache that all tasks of a worker share has nothing of another owner's.

@@ -17,6 +17,7 @@ from refold.core.events import SkillResult
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState, derive_status
 from refold.core.lineage.ids import place
+from refold.effects.keepers import ORIGIN_MEMO, ORIGIN_RUN_MEMO, first_run, recovers
 from refold.engine import EngineError, OffspringView, TaskNotFound
 from refold.engine.refusals import not_failed, not_over, part_not_over, recovered_before
 from refold.lineage.fork import unforkable
@@ -29,12 +30,6 @@ from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.record import start_of
 from refold.temporal.data.priority import is_batch
 from refold.temporal.data.wire import Branch, EarlierPart, Segment, TaskStart
-
-ORIGIN_MEMO = "refold-origin"
-"""The memo that says how a task goes on from another one: memos are in what the server lists."""
-
-ORIGIN_RUN_MEMO = "refold-origin-run"
-"""The memo with the id of the other task's first run, which tells that task from a later one with the same id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +90,8 @@ def _origin(
         seq=seq,
         batch=is_batch(description),
         task_queue=description.task_queue,
-        first_run=_first_run(description),
+        first_run=first_run(description),
     )
-
-
-def _first_run(description: WorkflowExecutionDescription) -> str:
-    """The id of a task's first run; a reset keeps it, and an id that is used again has another one."""
-    return description.raw_info.first_run_id or description.run_id
 
 
 async def _ended(connection: Connection, task_id: str) -> WorkflowExecutionDescription:
@@ -158,15 +148,6 @@ async def _numbered(connection: Connection, task_id: str) -> AsyncIterator[Workf
             yield await connection.describe(f"{task_id}.r{number}")
         except TaskNotFound:
             return
-
-
-async def recovers(task: WorkflowExecutionDescription, failed: WorkflowExecutionDescription) -> bool:
-    """Whether a task recovers this failed one, and not an earlier task of the same id, which was purged."""
-    origin = await task.memo_value(ORIGIN_MEMO, None)
-    if origin is None or origin["how"] != "recovered":
-        return False
-    first_run = _first_run(failed)
-    return bool(await task.memo_value(ORIGIN_RUN_MEMO, first_run) == first_run)
 
 
 async def _refuse_recovered_above(connection: Connection, part: WorkflowExecutionDescription) -> None:
@@ -267,7 +248,7 @@ async def offspring(
         described: The task, to leave out what goes on from an earlier, purged task of the same id. None takes those,
             too: the effects that they go on with have the ids of this task's.
     """
-    first_run = None if described is None else _first_run(described)
+    first = None if described is None else first_run(described)
     try:
         listed = [one async for one in connection.client.list_workflows(search.going_on_from(task_id))]
         # One whose start was refused is deleted at once, and stays in the server's index for half a minute.
@@ -281,7 +262,7 @@ async def offspring(
             [
                 OffspringView(task_id=one.id, **await one.memo_value(ORIGIN_MEMO))
                 for one in found
-                if first_run is None or await one.memo_value(ORIGIN_RUN_MEMO, first_run) == first_run
+                if first is None or await one.memo_value(ORIGIN_RUN_MEMO, first) == first
             ]
         )
     except RPCError as error:

@@ -20,6 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.lifecycle import TaskState
 from refold.core.values import Value, lean
+from refold.effects.keepers import ORIGIN_MEMO, recovers
 from refold.engine import EngineError, OffspringView, TaskFilter, TaskNotFound
 from refold.engine.arguments import methods_take
 from refold.temporal.client import lineage
@@ -239,7 +240,7 @@ class Purge:
         The fork of a part is a task of its own, though its id begins with the part's.
         """
         listed = await self._listed_below(task_id + "/")
-        origins = {one.id: await one.memo_value(lineage.ORIGIN_MEMO, None) for one in listed}
+        origins = {one.id: await one.memo_value(ORIGIN_MEMO, None) for one in listed}
         forks = [id for id, origin in origins.items() if origin is not None and origin["how"] == "forked"]
         of_forks = tuple(f"{fork}{more}" for fork in forks for more in ("/", "."))
         parts = [id for id in origins if id not in forks and not id.startswith(of_forks)]
@@ -265,7 +266,7 @@ class Purge:
             failed = await self.connection.describe(description.id.rpartition(".r")[0])
         except TaskNotFound:
             return ""
-        return failed.id if await lineage.recovers(description, failed) else ""
+        return failed.id if await recovers(description, failed) else ""
 
     async def _collected(self, task_id: str, of: str) -> _Ended:
         try:
