@@ -37,7 +37,7 @@ from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import UNDO, PastEvent, Pending, ReceiptStatus, Redo, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
-from refold.core.lineage.ids import anew, own_id, renamed, without_open_failures
+from refold.core.lineage.ids import anew, own_id, place, renamed, without_open_failures
 from refold.core.lineage.upgrade import upgraded
 
 IN_TIME = "refold.in_time"
@@ -98,9 +98,11 @@ def recover(
     tries = [_Refolded(skill, base, kept, again, refolded)]
     if tries[0].why_not:
         tries.append(_Refolded(skill, base, kept, again, partial(refolded, parks=True)))
+    if tries[-1].why_not:  # the last one, so that a task which was recovered before this was tried is replayed alike
+        tries.append(_Refolded(skill, base, kept, again, refolded, goes_on=True))
     if tries[-1].why_not:
         raise InputRejected(f"task {base.task_id!r} {tries[0].why_not}")
-    snapshot, again, parks = tries[-1].snapshot, tries[-1].again, len(tries) > 1
+    snapshot, again, parks = tries[-1].snapshot, tries[-1].again, len(tries) == 2
     if open_still := _still_running(snapshot, before_end, last, entries):
         raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")
     snapshot = _with_late_results(snapshot, last, entries)
@@ -133,7 +135,14 @@ class _Refolded:
     """
 
     def __init__(
-        self, skill: Skill, base: Snapshot, kept: Sequence[Entry], again: Event | None, refolded: Refolded
+        self,
+        skill: Skill,
+        base: Snapshot,
+        kept: Sequence[Entry],
+        again: Event | None,
+        refolded: Refolded,
+        *,
+        goes_on: bool = False,
     ) -> None:
         self.again, self.why_not = again, ""
         self.snapshot = refolded(base, kept)
@@ -142,7 +151,7 @@ class _Refolded:
         if self.snapshot.ended:
             ends = self.snapshot.reason or self.snapshot.status
             self.why_not = f"ends without the failure, too: {ends}; change the skill, then recover"
-        elif other := _divergence(skill, self.snapshot, base, kept, self.again, refolded):
+        elif other := _divergence(skill, self.snapshot, base, kept, self.again, refolded, goes_on=goes_on):
             self.why_not = (
                 "cannot be recovered: without the failure its skill does not do what the journal records: "
                 f"{other}; fork it at an earlier entry"
@@ -182,7 +191,14 @@ def sent_again(before: Snapshot, after: Snapshot, end: Entry) -> set[str]:
 
 
 def _divergence(
-    skill: Skill, snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry], again: Event | None, refolded: Refolded
+    skill: Skill,
+    snapshot: Snapshot,
+    base: Snapshot,
+    kept: Sequence[Entry],
+    again: Event | None,
+    refolded: Refolded,
+    *,
+    goes_on: bool,
 ) -> str:
     """What the failed task did that the folded one did not, or the other way round; empty if nothing.
 
@@ -195,11 +211,16 @@ def _divergence(
         kept: The entries that were folded.
         again: The event to deliver to the new task first.
         refolded: Folds entries as `snapshot` was folded.
+        goes_on: The entry that ended the task may ask for more: what was held with the failure is delivered, and the
+            task sent nothing under those ids.
     """
+    fresh = f"{kept[-1].seq}." if goes_on and kept and kept[-1].ends else None
     asked: dict[str, Command] = {id: one.command for id, one in base.pending.items()}
     asked |= {one.invocation_id: one.command for entry in kept for one in entry.commands}
     for id, one in snapshot.pending.items():
         was = asked.get(id)
+        if was is None and fresh is not None and place(id).startswith(fresh):
+            continue
         if was is None or (was.kind, was.id, was.subject) != (one.command.kind, one.command.id, one.command.subject):
             return f"it would ask for {one.command.id!r} as {id}"
     if isinstance(again, RESULT_TYPES) and again.invocation_id not in snapshot.pending:

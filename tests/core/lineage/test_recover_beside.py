@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from refold import Content, Ctx, Status, Step, Transition, table
+from refold import Cmd, Content, Ctx, Status, Step, TaskState, Transition, flow_skill, table
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live
 from refold.core.events import CommandFailed, Event, TimerFired, ToolResult, UserMessage
@@ -22,6 +24,7 @@ from refold.core.gates import DecisionMade
 from refold.core.retry_policy import Failure, FailureKind
 from refold.lineage.recover import recover
 from refold.testing.strategies import first_of
+from tests.core.byhand import ByHand, busy
 from tests.sweeps import examples
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -165,3 +168,49 @@ def test_a_task_goes_on_from_what_failed_in_it(data: st.DataObject) -> None:
 
     assert task.now.status is Status.COMPLETED
     assert (set(performed.values()) or {1}, performed.total()) == ({1}, counted(side))
+
+
+class Heard(BaseModel):
+    pass
+
+
+@flow_skill(id="asks_for_more")
+class AsksForMore:
+    """A reducer that fails with one tool, and asks for more when another one has come back."""
+
+    @staticmethod
+    def initial() -> Heard:
+        return Heard()
+
+    def on_event(self, state: Heard, event: Event, ctx: Ctx) -> Transition:
+        match event:
+            case UserMessage():
+                asks = Transition.to(state).cmd(Cmd.tool("pay", "pay")).cmd(Cmd.tool("mail", "mail"))
+                return asks.cmd(Cmd.tool("look", "look"))
+            case ToolResult(id="mail"):
+                return Transition.to(state).cmd(Cmd.tool("more", "more"))
+            case ToolResult(id="more"):
+                return Transition.complete(state)
+            case _:
+                return Transition.ignore(state)
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
+def test_what_was_held_with_the_failure_is_delivered_by_recovery(cut: bool) -> None:
+    """
+    The entry that ended the task then asks for what the task never sent, so its id is free.
+    """
+    task = ByHand(AsksForMore, cut=cut)
+    task.say()
+    task.fail("look", busy())
+    task.fail("pay", NOT_FOUND)
+    task.give("mail")
+    task.ring("look")
+    assert task.state is TaskState.FAILED
+
+    new = task.recovered()
+
+    assert sorted(new.out) == ["look", "more", "pay"]
+    new.give("more")
+    assert new.state is TaskState.DONE
+    assert new.folded() == new.task
