@@ -124,9 +124,11 @@ def ways_out(view: TaskView, options: str = "") -> list[str]:
         view: The task.
         options: What the commands need to use the task's server; see `ServerOptions.options`.
     """
-    task_id = quote(view.task_id)
+    task_id = view.task_id
     if view.differs:  # it takes nothing
-        return [f"refold replay {task_id}{options}    # does the code in this folder fit what was recorded?"]
+        return [
+            f"{_command('replay', task_id, flags=options)}    # does the code in this folder fit what was recorded?"
+        ]
     lines = replies(view, options)
     for one in view.unresolved:
         lines += _resolutions(one.task_id, options)
@@ -134,39 +136,48 @@ def ways_out(view: TaskView, options: str = "") -> list[str]:
         return lines
     match view.lifecycle:
         case TaskState.PLANNED if "`refold release " in view.note:
-            return [f"refold release {task_id}{options}    # begins it now"]
+            return [f"{_command('release', task_id, flags=options)}    # begins it now"]
         case TaskState.BLOCKED:
-            retry = f"refold resolve {task_id} --retry{options}    # to retry it now"
-            return [retry, f"refold watch {task_id}{options}"]
+            retry = _command("resolve", task_id, flags=f" --retry{options}")
+            return [f"{retry}    # to retry it now", _command("watch", task_id, flags=options)]
         case TaskState.RUNNING | TaskState.RETRYING | TaskState.PAUSED if not view.note:
-            return [f"refold watch {task_id}{options}"]
+            return [_command("watch", task_id, flags=options)]
         case TaskState.FAILED if view.forked_from is not None and not view.forked_from.live:
             return []  # recovered, it would fail again: no effect takes place
         case TaskState.FAILED if view.status is Status.CANCELED and not view.messages:
             return []  # it was canceled before it began, so there is nothing to go on from
         case TaskState.FAILED if view.seq and not any(one.how == "recovered" for one in view.offspring):
-            return [f"refold recover {task_id}{options}"]
+            return [_command("recover", task_id, flags=options)]
         case _:
             return []  # it is done, or left no journal, or another task goes on for it, or its note says what to do
 
 
 def replies(view: TaskView, options: str = "") -> list[str]:
     """The commands that answer what a task asks, and decide at its gates; see `ways_out`."""
-    return [f"{line}{options}" for wait in view.waiting_for for line in _answers(view, wait)]
+    return [line for wait in view.waiting_for for line in _answers(view, wait, options)]
 
 
-def _answers(view: TaskView, wait: WaitView) -> list[str]:
+def _command(verb: str, task_id: str, operands: str = "", *, flags: str = "") -> str:
+    """A command on a task. An id that begins with `-`, as Temporal's own tools give it, stands after `--` and flags."""
+    if task_id.startswith("-"):
+        return f"refold {verb}{flags} -- {quote(task_id)}{operands}"
+    return f"refold {verb} {quote(task_id)}{operands}{flags}"
+
+
+def _answers(view: TaskView, wait: WaitView, options: str) -> list[str]:
     """The commands that answer a question, or decide at a gate."""
     if wait.callback is not None:
         return []
-    task_id, several = quote(view.task_id), len(view.waiting_for) > 1
+    several = len(view.waiting_for) > 1
     if wait.gate_kind is not None:
         gate = f" {quote(wait.gate)}" if several else ""
-        return [f"refold approve {task_id}{gate}", f"refold deny {task_id}{gate}"]
+        return [_command(verb, view.task_id, gate, flags=options) for verb in ("approve", "deny")]
     reply = "TEXT" if wait.expects is None else filled(wait.fields)
     alike = sum(other.slot == wait.slot for other in view.waiting_for) > 1  # questions of its parts, say
     question = f" --slot {quote(wait.gate if alike else wait.slot)}" if several else ""
-    return [f"refold answer {task_id} {reply}{question}"]
+    data = reply.startswith("--")
+    operands, flags = ("", f" {reply}") if data else (f" {reply}", "")
+    return [_command("answer", view.task_id, operands, flags=f"{flags}{question}{options}")]
 
 
 def filled(fields: Sequence[str]) -> str:
@@ -177,9 +188,9 @@ def filled(fields: Sequence[str]) -> str:
 
 
 def _resolutions(task_id: str, options: str) -> list[str]:
-    resolve = f"refold resolve {quote(task_id)}"
-    outcome = f"{resolve} --outcome JSON{options}    # it took place: its result"
-    return [outcome, f"{resolve} --retry{options}    # it did not"]
+    outcome = _command("resolve", task_id, flags=f" --outcome JSON{options}")
+    retry = _command("resolve", task_id, flags=f" --retry{options}")
+    return [f"{outcome}    # it took place: its result", f"{retry}    # it did not"]
 
 
 def _of_parts(view: TaskView) -> list[Unresolved]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+from typing import Any
+
 import pytest
+from typer.main import get_command
 
 from refold import Content, Ctx, Failure, FailureKind, RetryPolicy, Transition, flow_skill, step
+from refold.cli.app import app
 from refold.cli.text.views import card, rows, ways_out
 from refold.core.gates import GateKind
 from refold.core.lifecycle import Status, TaskState
+from refold.core.waits import Unresolved
 from refold.engine import TaskView, WaitView
 from refold.testing import FakeEngine, transient
 from tests.cli.conftest import Shell
@@ -336,6 +342,45 @@ def test_a_task_whose_code_differs_takes_nothing() -> None:
     shown = "\n".join(map(str, card(view)))
     assert shown.count("Pay 500 cents?") == 1
     assert "Pay 5 cents?" in shown
+
+
+QUESTION = WaitView(slot="age", message="How old?", gate="-t1/1.2")
+BLOCKED = Unresolved(task_id="-t1/1.1", invocation_id="-t1/1.1/1.1", command="tool pay", failure="no answer")
+
+
+@pytest.mark.parametrize(
+    "stands",
+    [
+        pytest.param({"lifecycle": TaskState.PAUSED, "waiting_for": (GATE,)}, id="gate"),
+        pytest.param({"lifecycle": TaskState.PAUSED, "waiting_for": (GATE, QUESTION)}, id="several"),
+        pytest.param({"lifecycle": TaskState.PAUSED, "waiting_for": (QUESTION,)}, id="question"),
+        pytest.param({"lifecycle": TaskState.RUNNING, "unresolved": (BLOCKED,)}, id="a part's command"),
+        pytest.param({"lifecycle": TaskState.BLOCKED}, id="blocked"),
+        pytest.param({"lifecycle": TaskState.RUNNING}, id="at work"),
+        pytest.param({"lifecycle": TaskState.PLANNED, "note": "held; `refold release -t1` begins it now"}, id="held"),
+        pytest.param({"lifecycle": TaskState.FAILED, "seq": 3}, id="failed"),
+        pytest.param({"lifecycle": TaskState.PAUSED, "differs": FOUND}, id="its code differs"),
+    ],
+)
+def test_the_next_command_reads_an_id_that_begins_with_a_dash_as_an_id(stands: dict[str, Any]) -> None:
+    """
+    Temporal's own tools start tasks under such ids. The command line takes each printed command as it is.
+    """
+    view = TaskView.model_validate({"task_id": "-t1", "skill": "s", "status": Status.WORKING, **stands})
+    verbs: Any = get_command(app)
+
+    lines = ways_out(view, " --address prod:7233")
+    assert lines
+
+    for line in lines:
+        _, verb, *words = shlex.split(line, comments=True)
+        parsed = verbs.commands[verb].make_context(verb, words).params.values()
+        assert "prod:7233" in parsed
+        assert any(
+            str(one).startswith("-t1")
+            for value in parsed
+            for one in (value if isinstance(value, (list, tuple)) else [value])
+        )
 
 
 def test_a_reason_that_is_all_there_is_to_say_is_said_once() -> None:
