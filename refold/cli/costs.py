@@ -13,6 +13,7 @@ from refold.core.errors import InputRejected
 from refold.core.events import Forked, Recovered
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
+from refold.core.lifecycle import TERMINAL
 from refold.cost import Cost, ModelCall, model_calls, parts_of, total
 from refold.engine import Engine, EngineError, TaskView
 
@@ -120,7 +121,8 @@ async def with_parts(engine: Engine, task_ids: Sequence[str], *, parts: bool = T
 
 async def cost_of(source: Journals, view: TaskView) -> Cost | None:
     """What a task's own calls cost; None if its journal is long, or cannot be read now."""
-    if view.seq > SHOWN_ENTRIES:
+    unanswered = view.note and not view.seq and view.lifecycle not in TERMINAL
+    if unanswered or view.seq > SHOWN_ENTRIES:  # who was not told how the task stands would wait as long once more
         return None
     try:
         return total((await spender(source, view.task_id)).calls)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from refold import Content, Ctx, InputRejected, Transition, flow_skill, step
+from refold import Content, Ctx, InputRejected, Status, TaskState, Transition, flow_skill, step
 from refold.cli.costs import cost_of
 from refold.core.chat import Reply, Usage, UserSaid
 from refold.core.commands import CallChat
 from refold.core.fold.journal import Entry
+from refold.engine import TaskView
 from refold.testing import FakeEngine
 from tests.cli.conftest import Shell
 
@@ -187,6 +189,25 @@ async def test_a_task_whose_journal_no_worker_can_read_is_shown_without_its_cost
     The worker fails the question, and not the task.
     """
     assert await cost_of(Unread(), await costs.engine.look("a1")) is None
+
+
+class Away:
+    """A worker that does not answer."""
+
+    def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+        raise AssertionError(f"{task_id} is asked for its journal, which takes seconds")
+
+
+async def test_who_did_not_say_how_a_task_stands_is_not_asked_what_it_cost() -> None:
+    """
+    `refold show` waited thirteen seconds longer for nothing.
+    """
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    seen = TaskView(task_id="t", skill="part", status=Status.WORKING, lifecycle=TaskState.RUNNING, updated_at=at)
+
+    assert await cost_of(Away(), seen.model_copy(update={"note": "no worker answers"})) is None
+    with pytest.raises(AssertionError, match="t is asked"):
+        await cost_of(Away(), seen)
 
 
 def test_nothing_to_add_up(refold: Shell, tmp_path: Path) -> None:
