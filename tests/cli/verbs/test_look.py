@@ -14,6 +14,7 @@ from rich.text import Text
 from refold import Content, Ctx, Transition, flow_skill, step
 from refold.cli.text.entries import Story
 from refold.cli.text.output import Output
+from refold.cli.text.table import aligned
 from refold.cli.verb import Call, ServerOptions
 from refold.cli.verbs.history import watch
 from refold.engine import Engine, Progress, TaskView, Tokens
@@ -464,6 +465,15 @@ def test_characters_that_hide_or_turn_text_are_shown_by_their_number(refold: She
     for out in (refold("show", "h").out, refold("journal", "h").out):
         assert "pay 100 [U+202E][U+2066]evil [U+200B][U+E0065] caf\u00e9" in out
         assert not set(out) & set("\u202e\u2066\u200b\U000e0065")
+
+
+def test_a_task_is_one_row_of_a_table_whatever_its_id() -> None:
+    """
+    Temporal's own tools give a task any id: a line end in it makes no row that looks like another task's.
+    """
+    lines = list(aligned([("TASK", "STATUS"), ("a\nb\r\nc\td\r", "completed")]))
+
+    assert lines == ["TASK      STATUS", "a�b�c�d�  completed"]
 
 
 def test_piped_output_has_no_colours_and_no_wrapping(refold: Shell) -> None:
