@@ -394,6 +394,8 @@ async def test_an_export_says_what_it_takes(name: str) -> None:
             "anonymous is 'loopback' or 'everywhere' or None; got",
         ),
         (lambda: a2a.Security(depth=0), "depth is a whole number, 1 or more; got 0"),
+        (lambda: a2a.Security(body_seconds=0), r"body_seconds is a number, 0\.01 or more; got 0"),
+        (lambda: a2a.Security(header_seconds=0), r"header_seconds is a number, 0\.01 or more; got 0"),
         (lambda: testing.user(object()), "data is what JSON can hold, or a model; got <object object>"),
         (lambda: testing.resolve(outcome=object()), "data is what JSON can hold, or a model; got"),
     ],

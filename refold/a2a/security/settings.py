@@ -71,12 +71,12 @@ class Security:
     origins: tuple[str, ...] = ()
     may_vouch: tuple[str, ...] = ()
     body_bytes: Count = 16 * MIB
-    body_seconds: Annotated[float, Within(0)] = 30.0
+    body_seconds: Annotated[float, Within(0.01)] = 30.0
     parts: Count = 100
     depth: Count = 64
     values: Count = 50_000
     connections: Count = MOST_CONNECTIONS
-    header_seconds: Annotated[float, Within(0)] = HEADER_S
+    header_seconds: Annotated[float, Within(0.01)] = HEADER_S
     rate: str | None = None
     rate_storage: str = "async+memory://"
     prefix: str = PREFIX

@@ -38,7 +38,6 @@ _END = "end"
 class WebhookFeed:
     """See `refold.webhooks.Feed`. A cursor is an event's number in the stream."""
 
-    @takes(defining("WebhookFeed", "feed"))
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._streams = Streams(engine)

@@ -108,13 +108,12 @@ class NoPush:
         raise PushNotificationNotSupportedError
 
 
-@takes(defining("WebhookPush", "push"))
+@takes(defining("WebhookPush", "webhooks"))
 class WebhookPush:
     """Stores configs as webhooks, which deliver updates."""
 
     supported = True
 
-    @takes(defining("WebhookPush", "webhooks"))
     def __init__(self, webhooks: Webhooks) -> None:
         self._webhooks = webhooks
 

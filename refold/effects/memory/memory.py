@@ -150,7 +150,7 @@ def ranked(facts: Sequence[str], query: str) -> list[str]:
 
 def _words(said: str) -> set[str]:
     """The words of a text; the accents and vowel signs of a word are a part of it, however they are written."""
-    letters = unicodedata.normalize("NFKC", said.casefold())
+    letters = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", said).casefold())  # which may decompose again
     if letters.isascii():
         return set(_WORD.findall(letters))
     marks = (one if one.isalnum() or one == "_" or unicodedata.category(one)[0] == "M" else " " for one in letters)

@@ -203,6 +203,7 @@ def test_most_shared_words_first() -> None:
     assert ranked(facts, "green tea, Oslo") == ["green tea in Oslo", "tea is green"]
     assert ranked(facts, "vehicle") == []
     assert ranked(["cafe\u0301 at nine"], "CAFÉ") == ["cafe\u0301 at nine"]
+    assert ranked(["\u2102at"], "cat") == ["\u2102at"]  # a double-struck capital
     assert ranked(["हिन्दी", "हवा"], "हिन्दी") == ["हिन्दी"]
     assert ranked(facts, "?!") == facts
 
