@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
-from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.commands import CallSkill, Command
@@ -171,7 +172,7 @@ async def _parts(connection: Connection, history: Segment) -> dict[str, EarlierP
         if not isinstance(command, CallSkill) or id in heard:
             continue
         try:
-            part = await _part(connection, id)
+            part = await earlier_part(connection, id)
         except (InputRejected, EngineError):
             if await _is_sent_again(connection, history, id):
                 raise
@@ -204,7 +205,13 @@ async def _is_sent_again(connection: Connection, history: Segment, id: str) -> b
     return id in sent_again(await journal.at(end.seq - 1), await journal.at(end.seq), end)
 
 
-async def _part(connection: Connection, id: str) -> EarlierPart | None:
+async def earlier_part(connection: Connection, id: str) -> EarlierPart | None:
+    """The progress of one part; None if it was never started.
+
+    Raises:
+        InputRejected: It is not over, or was recovered by itself.
+        EngineError: Its journal cannot be read.
+    """
     try:
         description = await connection.describe(id)
         if await views.start_was_refused(connection, description):
@@ -212,13 +219,28 @@ async def _part(connection: Connection, id: str) -> EarlierPart | None:
     except TaskNotFound:
         return None  # it was never started
     if description.status is WorkflowExecutionStatus.RUNNING:
-        raise part_not_over(id)
+        description = await _soon_over(connection, id)
     if search.as_shown(description)[0] is TaskState.DONE:
         result = await views.result_of(connection, description)
         return None if result is None else EarlierPart(outcome=result.outcome)
     await _next_id(connection, description)  # raises where the part was recovered by itself
     journal = await JournalReader(connection, id).end()
     return EarlierPart(journal=journal, in_turn=True, parts=await _parts(connection, journal))
+
+
+async def _soon_over(connection: Connection, id: str) -> WorkflowExecutionDescription:
+    """A part that may be about to end: where its task goes on in a new run, it says what came of it just before.
+
+    Raises:
+        InputRejected: It has not ended within the connection's patience.
+    """
+    with suppress(TimeoutError, WorkflowFailureError):
+        end = connection.client.get_workflow_handle(id).result()
+        await asyncio.wait_for(end, connection.patience.total_seconds())
+    description = await connection.describe(id)
+    if description.status is WorkflowExecutionStatus.RUNNING:
+        raise part_not_over(id)
+    return description
 
 
 async def branch(

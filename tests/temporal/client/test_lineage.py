@@ -15,6 +15,7 @@ from refold import InputRejected, Status
 from refold.engine import OffspringView, TaskExists, TaskNotFound
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.client import views
+from refold.temporal.client.lineage import earlier_part
 from refold.temporal.data.storage import Folder
 from tests.services.shop import Shop
 from tests.temporal import gate_skills
@@ -178,6 +179,21 @@ async def test_a_branch_that_cannot_be(engine: TemporalEngine, shop: Shop) -> No
 
 async def over(engine: TemporalEngine, task_id: str) -> None:
     await asyncio.gather(engine.client.get_workflow_handle(task_id).result(), return_exceptions=True)
+
+
+async def test_a_part_that_is_about_to_end_is_awaited(engine: TemporalEngine, shop: Shop) -> None:
+    """
+    Where its task goes on in a new run, it says what came of it just before it ends: the task may be over by then.
+    """
+    part = (await settled(engine, (await engine.start("buys_twice", text(f"L{uuid4().hex[:6]}"))).task_id)).task_id
+    impatient = TemporalEngine(engine.client, QUEUE, patience=timedelta(seconds=1))
+
+    with pytest.raises(InputRejected, match=f"part '{part}' is not over; recover the task when it is"):
+        await earlier_part(impatient.connection, part)
+    earlier, _ = await asyncio.gather(earlier_part(engine.connection, part), engine.cancel(part))
+
+    assert earlier is not None
+    assert earlier.journal is not None
 
 
 async def test_a_part_that_failed_goes_on_where_it_was(engine: TemporalEngine, shop: Shop) -> None:
