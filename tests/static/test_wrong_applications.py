@@ -504,6 +504,13 @@ WRONG = {
         at="needed=3",
         says=("needed=3 grants, but only 2 may decide",),
     ),
+    "one approver in two spellings": Wrong(
+        old=POLICY,
+        new=POLICY.replace('"Bob"', '"Ann "'),
+        rule="gate",
+        at="GatePolicy",
+        says=("nobody can pass", "needs 2 grants, but its approvers are 1 people"),
+    ),
     "a gate without time": Wrong(
         old=POLICY,
         new=POLICY.replace("needed=2", "timeout_s=0"),
